@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.10.0"
 
-# The names that programs use every day; ``errors``, ``holds`` and ``worker`` have the rest.
+# The names that most programs use; ``errors``, ``holds`` and ``worker`` have more.
 __all__ = [
     "ALL",
     "Batch",
@@ -61,9 +61,10 @@ __all__ = [
 ]
 
 
-# The module of each name that is not in ``worker``. Each is imported when its name is
-# first used: pytest loads our plugin, and with it this package, in every session of
-# every project that has us installed, and must not import kafka-python there.
+# Maps each public name outside ``worker`` to its module. A module is imported when its
+# name is first used, because pytest loads our plugin, and this package with it, in
+# every project that has safeconsumer installed. The plugin must not import
+# kafka-python.
 _HOMES = {
     "ALL": "holds.scope",
     "Control": "group.settings",

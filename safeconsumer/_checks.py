@@ -1,4 +1,4 @@
-"""Validates settings: each validator refuses impossible values and names the allowed ones."""
+"""Validates settings; each error message names the allowed values."""
 
 import sys
 
@@ -8,28 +8,28 @@ from safeconsumer.errors.base import WorkerSettingError
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number that a float can hold, and no bool."""
+    """Return whether a value is a finite number in the range of a float, not a bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    # isfinite() would raise for whole numbers beyond every float. NaN fails this comparison.
+    # isfinite() raises for integers beyond every float. NaN fails this comparison.
     return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number
 
 
 def positive(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """Take a number of seconds above 0."""
+    """Accept only a number of seconds above 0."""
     if not is_number(value) or value <= 0:  # type: ignore[operator]  # it is a number
         message = f"{attribute.name} must be a finite number above 0, not {value!r}"
         raise WorkerSettingError(message)
 
 
 def not_negative(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """Take a number of seconds, 0 too."""
+    """Accept only a number of seconds that is 0 or more."""
     if not is_number(value) or value < 0:  # type: ignore[operator]  # it is a number
         message = f"{attribute.name} must be a finite number, 0 or more, not {value!r}"
         raise WorkerSettingError(message)
 
 
 def positive_int(_self: object, attribute: "Attribute[int]", value: object) -> None:
-    """Take a whole number, 1 or more."""
+    """Accept only a whole number that is 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         message = f"{attribute.name} must be a whole number, 1 or more, not {value!r}"
         raise WorkerSettingError(message)
@@ -40,7 +40,7 @@ def exception_types(
     attribute: "Attribute[tuple[type[Exception], ...]]",
     value: object,
 ) -> None:
-    """Take a tuple of exception classes."""
+    """Accept only a tuple of exception classes."""
     if not isinstance(value, tuple) or not all(
         isinstance(one, type) and issubclass(one, Exception) for one in value
     ):
@@ -51,10 +51,10 @@ def exception_types(
 
 
 def share_of_one(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """Take a part of the whole: 0 or more and less than 1."""
+    """Accept only a fraction that is 0 or more and less than 1."""
     if not is_number(value) or not 0 <= value < 1:  # type: ignore[operator]  # a number
         message = (
             f"{attribute.name} must be 0 or more and less than 1, not {value!r}: "
-            f"polling must continue below the mark at which it stops"
+            f"polling must resume below the limit at which it stops"
         )
         raise WorkerSettingError(message)

@@ -1,10 +1,10 @@
 """
-Distinguishes an exception of a signal handler from a failure of the interrupted code.
+Distinguishes a signal handler's exception from a failure of the interrupted code.
 
-A time limit by SIGALRM raises an ``Exception`` at any line of the program, also inside
-a deserializer, a hook or an expression, whose failures a poll survives or keeps for
-later.
-An exception of a handler must come out of the call at once.
+A SIGALRM handler that enforces a time limit may raise an ``Exception`` at any line of
+the program, even inside a deserializer, a hook or a pattern. A poll survives failures
+of that code, or raises them later, but a handler's exception must propagate
+immediately.
 """
 
 from inspect import CO_VARARGS
@@ -14,10 +14,10 @@ from types import FrameType, TracebackType
 
 def is_from_handler(error: BaseException) -> bool:
     """
-    Return whether a signal handler written in Python, or a function it called, raised it.
+    Return whether a Python signal handler, or a function it called, raised the error.
 
-    Python gives a handler the frame that it interrupted, which is the frame that calls
-    it. No other function is given its caller's frame.
+    Python passes the interrupted frame to the handler, and that frame is also the
+    handler's caller. No other function is passed its caller's frame.
     """
     frames = _frames(error.__traceback__)
     return any(_is_given(called, caller) for caller, called in pairwise(frames))
@@ -32,7 +32,7 @@ def _frames(trace: TracebackType | None) -> list[FrameType]:
 
 
 def _is_given(called: FrameType, caller: FrameType) -> bool:
-    # As an argument by name, or as one of *args.
+    # The caller's frame may be a named argument or an element of *args.
     code = called.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)
     given = [called.f_locals.get(name) for name in code.co_varnames[:count]]

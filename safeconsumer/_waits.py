@@ -1,4 +1,4 @@
-"""Waits that a signal handler may interrupt, by an exception or by a call of its own."""
+"""Provides an event whose waits are safe even when a signal handler interrupts them."""
 
 import contextlib
 import threading
@@ -6,20 +6,21 @@ import threading
 
 class InterruptibleEvent:
     """
-    An event whose waits leave no lock behind.
+    An event that leaves no lock held when a wait is interrupted.
 
-    ``threading.Event`` takes a lock in Python code. If a signal handler raises right
-    after that, the lock stays held, and the thread that sets the event waits for it for
-    ever; a handler that itself sets the event waits for its own thread. If the handler
-    raises while ``Condition.wait`` takes the lock again, ``RuntimeError`` comes out
-    instead. Here each wait has its own lock and waits for it in C: the handler's
-    exception comes out while the wait does not hold its lock.
+    ``threading.Event`` acquires a lock in Python code. If a signal handler raises right
+    after that, the lock stays held, and the thread that sets the event waits for the
+    lock forever. A handler that sets the event itself deadlocks with its own thread. If
+    the handler raises while ``Condition.wait`` reacquires the lock, the caller gets
+    ``RuntimeError`` instead of the handler's exception. In this class each wait blocks
+    in C on a lock of its own, so the handler's exception propagates and leaves no
+    shared lock held.
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
-    2. :meth:`set` sets the event, and then releases the registered locks. So at least
-       one of the two sees the other.
+    2. :meth:`set` sets the event, and then releases the registered locks. Therefore at
+      least one of the two calls sees what the other did.
 
-    Thread rules: any thread, and a signal handler.
+    Thread rules: any thread and any signal handler may call every method.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class InterruptibleEvent:
         self._is_set = False
 
     def set(self) -> None:
-        """Set the event, and end all waits."""
+        """Set the event and release all waits."""
         self._is_set = True
         for wait in tuple(self._waits):
             with contextlib.suppress(RuntimeError):  # the wait has ended already
@@ -58,5 +59,5 @@ class InterruptibleEvent:
 
 
 def _limited(seconds: float | None) -> float:
-    # As a lock's acquire() takes it: -1 is no limit.
+    # A lock's acquire() interprets -1 as no limit.
     return -1 if seconds is None else min(max(0.0, seconds), threading.TIMEOUT_MAX)

@@ -1,4 +1,4 @@
-"""``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
+"""Defines ``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
 
 import math
 import os
@@ -53,77 +53,79 @@ if TYPE_CHECKING:
 
 class SafeConsumer(UpstreamConsumer):
     """
-    A drop-in for ``kafka.KafkaConsumer`` that delivers nothing a hold covers.
+    A drop-in ``kafka.KafkaConsumer`` that delivers no records of held partitions.
 
-    A *hold* is one owner's request to keep a partition, a topic, the topics of a
-    pattern, or the whole consumer quiet (:meth:`pause`). A partition flows when no hold
-    covers it.
+    A *hold* is one owner's request to keep a partition, a topic, the topics that match
+    a pattern, or the whole consumer quiet (:meth:`pause`). A partition flows when no
+    hold covers it.
 
     Args:
-        topics: the topics to subscribe to; as for kafka-python.
+        topics: the topics to subscribe to, as in kafka-python.
         start_paused: hold the whole consumer before the first poll; :meth:`resume_all`
-            lifts that.
-        default_lifetime: the lifetime of holds that are placed without one. With None
-            plain pauses end as :meth:`pause` says, and other holds when they are
-            resumed.
-        parked_max_bytes: how much fetched data of quiet partitions is kept for their
-            resume, in bytes as they came from the broker; beyond it the oldest is
-            dropped and fetched again.
-        decoder: the reader of record batches: ``compiled`` (a fifth of the CPU time),
-            ``python`` (kafka-python's own), or ``auto``: the compiled one if it is
+            lifts that hold.
+        default_lifetime: the lifetime of holds that are placed without one. With None,
+            plain pauses end as :meth:`pause` describes, and other holds last until they
+            are resumed.
+        parked_max_bytes: how much fetched data of quiet partitions to keep until they
+            are resumed, in bytes as received from the broker; beyond this limit the
+            oldest data is dropped and later fetched again.
+        decoder: the decoder of record batches: ``compiled`` (a fifth of the CPU time),
+            ``python`` (kafka-python's own), or ``auto``, the compiled one if it is
             installed.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
-            group holds that are kept in Kafka. None starts no control thread.
-        pause_handover: ``assignor`` keeps a partition that is paused here paused at its
-            next owner (KAFKA-13463); a pause of everything assigned is not handed over.
-            ``off`` hands nothing over.
-        journal: a folder for a journal of this consumer's actions, for ``safeconsumer
-            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
-        hooks: functions that take every event (``safeconsumer.events``), quickly and on
-            any thread. An ``Exception`` of a hook is counted in :attr:`hook_failures`
-            and breaks nothing; ``KeyboardInterrupt`` and ``SystemExit`` are raised once
-            all hooks have had the event.
-        log: whether events become structlog lines, or lines of the standard logger
-            ``safeconsumer`` where structlog is not configured.
-        configs: kafka-python's settings, all of them.
+            group holds that are kept in Kafka. With None no control thread starts.
+        pause_handover: with ``assignor``, a partition that is paused here stays paused
+            on its next owner (KAFKA-13463); a pause of everything assigned is not
+            handed over. With ``off``, no pause is handed over.
+        journal: a folder in which to record this consumer's actions for ``safeconsumer
+            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` that no other
+            consumer uses.
+        hooks: functions that are called with every event (``safeconsumer.events``) on
+            any thread, and must be quick. An ``Exception`` from a hook is counted in
+            :attr:`hook_failures` and does not affect the consumer;
+            ``KeyboardInterrupt`` and ``SystemExit`` are raised once all hooks have
+            received the event.
+        log: whether to log events, with structlog if it is configured, otherwise with
+            the standard logger ``safeconsumer``.
+        configs: any of kafka-python's settings.
 
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not supported.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
             argument is not acceptable.
-        KafkaConfigurationError: kafka-python's, for its settings, and for an unknown
-            ``auto_offset_reset``.
-        MissingExtraError: ``decoder="compiled"``, and this installation was built
-            without it; the message has the install line.
-        JournalError: the folder of ``journal`` cannot be written. Later calls raise it
-            if something could not be written to the journal.
+        KafkaConfigurationError: kafka-python rejects one of its settings, or
+            ``auto_offset_reset`` is unknown.
+        MissingExtraError: ``decoder`` is ``"compiled"``, but this installation was
+            built without that decoder; the message has the install command.
+        JournalError: the folder of ``journal`` is not writable. Later calls raise this
+            error if a write to the journal failed.
         ControlTopicError: the settings of a topic of ``control`` would let Kafka delete
             holds.
 
-    After an exception no thread is left running.
+    If the constructor raises, it leaves no thread running.
 
     Every call that waits for the network raises ``BlockingCallInListenerError`` in a
-    rebalance listener, where it would wait for ever, and ``ConsumerClosedError`` on a
-    closed consumer; on a closed consumer ``poll`` raises its parent class,
-    kafka-python's ``IllegalStateError``.
+    rebalance listener, where it would wait forever. On a closed consumer such a call
+    raises ``ConsumerClosedError``, except that ``poll`` raises the parent class of that
+    error, kafka-python's ``IllegalStateError``.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
-    ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any
-    thread, in a rebalance listener and in a signal handler; ``poll`` and iteration on
-    one thread.
+    ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` may be
+    called on any thread, in a rebalance listener and in a signal handler; ``poll`` and
+    iteration must stay on one thread.
     """
 
     busy: Callable[[], Iterable[TopicPartition]] | None = None
     """
-    Set it to a function that returns the partitions whose records the program's own
-    threads are working on.
+    A function that the program may set, to return the partitions whose records the
+    program's own threads are processing.
 
     With ``control=`` a held partition is not reported quiet while the function returns
-    it, even after it was taken away, nor before the ``poll``, or step, after the one that
-    returned records of it. Another thread calls the function with each report (at
-    changes and every ``status_interval`` seconds), until ``close``; if it raises, all
-    assigned partitions count, with one ERROR in the log. A ``Worker`` and a ``Pump`` need
-    no such function.
+    it, even after the partition is no longer assigned. Nor is it reported quiet before
+    the next ``poll``, or step, after the call that returned records of it. Another
+    thread calls the function for each report (on changes and every ``status_interval``
+    seconds) until ``close``. If the function raises, all assigned partitions count as
+    busy, and one ERROR is logged. A ``Worker`` and a ``Pump`` need no such function.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -144,7 +146,7 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
-        # Upstream completes its settings in the same way.
+        # Upstream fills in its defaults in the same way.
         settings = {**self.DEFAULT_CONFIG, **configs}
         arguments.check_flags(start_paused=start_paused, log=log)
         arguments.check_parked_max_bytes(parked_max_bytes)
@@ -173,7 +175,7 @@ class SafeConsumer(UpstreamConsumer):
             with closed_if_constructor_fails(self):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
-            # Upstream's constructor has begun.
+            # If a later step fails, upstream's consumer must be closed.
             undo.callback(super().close, autocommit=False, timeout_ms=0)
             self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
             self._safe_make_calls(default_lifetime)
@@ -187,14 +189,14 @@ class SafeConsumer(UpstreamConsumer):
         *,
         hands_over: bool,
     ) -> "Recorder":
-        # Imported here: an import of us alone does not need it.
+        # Imported here because importing the package does not require the journal.
         from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
 
         client_id, group = settings["client_id"], settings["group_id"]
         return Recorder(journal, client_id, group, hands_over=hands_over)
 
     def _safe_attach(self, control: "Control") -> "GroupControl":
-        # Imported here: most consumers obey no group's holds.
+        # Imported here because most consumers use no group control.
         from safeconsumer._kafka.of_group.client import ConsumerClient  # noqa: PLC0415
 
         attached = control.attach(ConsumerClient(self), self.config)
@@ -231,12 +233,12 @@ class SafeConsumer(UpstreamConsumer):
         *,
         start_paused: bool,
     ) -> None:
-        # Make the first calls, as a program would on the consumer that is complete now.
+        # Make the first calls that a program would make; the consumer is complete now.
         if self._safe_journal is not None:
             self._safe_journal.begin(self)
         if control is not None:
             undo.callback(self._safe_attach(control).close)
-        # Not a subclass's override: the subclass is not set up yet.
+        # Bypass a subclass's overrides, because the subclass is not set up yet.
         if start_paused:
             SafeConsumer.pause_all(self, reason="start_paused")
         if topics:
@@ -244,12 +246,12 @@ class SafeConsumer(UpstreamConsumer):
 
     @cached_property  # a subclass may set this, unlike a property
     def decoder(self) -> str:
-        """The reader of record batches that is in use, ``"compiled"`` or ``"python"``."""
+        """The record batch decoder in use, ``"compiled"`` or ``"python"``."""
         return self._safe_decoder
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
+        """How often each hook has raised, by its ``repr``; any thread may read this."""
         return dict(self._safe_ledger.dispatcher.failures)
 
     # ------------------------------------------------------------ records
@@ -261,20 +263,21 @@ class SafeConsumer(UpstreamConsumer):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """
-        Return records of partitions that no hold covers at the moment of return.
+        Return records of partitions that no hold covers when the call returns.
 
-        Otherwise it behaves like kafka-python's. Partitions gained during a call that
-        began with everything assigned quiet stay quiet until the call returns
-        (KAFKA-13463). After an exception, a signal handler's too, the next call returns
-        the records that this one had taken, in order. :meth:`wakeup` ends its wait.
+        Otherwise the call behaves like kafka-python's ``poll``. If everything assigned
+        is quiet when the call starts, partitions gained during the call stay quiet
+        until it returns (KAFKA-13463). If the call raises, for example because of a
+        signal handler, the next call returns the records that this call had taken, in
+        order. :meth:`wakeup` interrupts the wait.
 
         Raises:
-            ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or a hook calls it while it handles an event; or a
-                ``Worker`` or ``Pump`` has the consumer.
-            ForkedConsumerError: the consumer was made in another process.
+            ConcurrentPollError: another thread is polling or iterating, a hook polls
+                while it handles an event, or a ``Worker`` or ``Pump`` is using the
+                consumer.
+            ForkedConsumerError: the consumer was created in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
-            JournalError: something could not be written to the ``journal``.
+            JournalError: a write to the ``journal`` failed.
         """
         return self._safe_polling.poll(
             super().poll, timeout_ms, max_records, update_offsets
@@ -296,13 +299,12 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             StopIteration: after that time, or when the consumer is closed.
-            ConcurrentPollError: if another thread is in the middle of this call or of
-                ``poll``.
+            ConcurrentPollError: another thread is polling or iterating.
         """
-        # Tracing, for example, wraps upstream's method, and must get every record.
+        # Tracing, for example, wraps upstream's method and must see every record.
         is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
-            # A running iterator never waits: its records need no new deadline.
+            # A running iterator never waits, so its records need no new deadline.
             running = self._iterator
             if running is not None and not is_wrapped and not self._closed:
                 for record in running:
@@ -318,19 +320,20 @@ class SafeConsumer(UpstreamConsumer):
         super()._set_consumer_timeout()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
-        # Upstream's step calls it.
+        # Upstream's __next__ calls this method.
         return self._safe_iteration.remembering_last(self._safe_polling.records())
 
     def wakeup(self) -> None:
         """
-        End a ``poll`` that waits: it returns at once, with the records that it has.
+        Make a waiting ``poll`` return immediately with the records that it has.
 
-        If no ``poll`` is under way, the next one ends at once, whatever its timeout;
-        several calls before it count as one. An iteration yields what its last poll has
-        taken, and stops (``StopIteration``) where it would poll again; it can continue.
-        A rebalance that the ``poll`` waited for continues, and the next ``poll``
-        finishes it. Listeners and commits, in a ``poll`` too, and other calls that wait
-        are not ended. It takes no lock.
+        If no ``poll`` is under way, the next one returns immediately, whatever its
+        timeout; several calls before that ``poll`` count as one. An iteration yields
+        the records of its last poll and raises ``StopIteration`` where it would poll
+        again; the program may then go on iterating. A rebalance that the ``poll`` was
+        waiting for continues, and the next ``poll`` finishes it. ``wakeup`` does not
+        interrupt listeners, commits (not even in a ``poll``) or other calls that wait.
+        It takes no lock.
         """
         self._fetcher.wakeup.ask()
         self._fetcher.wake()
@@ -346,20 +349,21 @@ class SafeConsumer(UpstreamConsumer):
         lifetime: Lifetime | None = None,
     ) -> None:
         """
-        Hold the targets: once this has returned, none of their records is delivered.
+        Hold the targets; after the call has returned, none of their records arrive.
 
         A hold lasts until its owner resumes it, through rebalances, lost membership and
         changed subscriptions; only a plain pause (partitions, owner ``app``, no
         ``lifetime``) ends earlier, when a join or ``assign`` leaves its partition out.
-        The call returns nothing, and after an exception nothing has changed. It does
-        not touch positions, commits and other holds: a partition that several holds
-        cover flows when all of them are lifted.
+        The call returns nothing, and if it raises, nothing has changed. It does not
+        touch positions, commits or other holds. A partition that several holds cover
+        flows only when all of them are lifted.
 
-        Targets need not be assigned yet. If they are all partitions of a topic that one
-        call of :meth:`assignment` returned, later gains of the topic are paused, too,
-        until the next ``resume`` of ``app``. A hold that is placed again takes its new
-        reason, lifetime and duration; a plain pause never shortens another hold.
-        Without targets, and on a closed consumer, nothing is held.
+        Targets need not be assigned yet. If the targets are all partitions of a topic
+        that one call of :meth:`assignment` returned, partitions of the topic that are
+        gained later are paused, too, until the next ``resume`` by ``app``. Placing a
+        hold again replaces its reason, lifetime and duration, but a plain pause never
+        shortens another hold. Without targets, or on a closed consumer, nothing is
+        held.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
@@ -368,16 +372,17 @@ class SafeConsumer(UpstreamConsumer):
             owner: the name under which the hold is kept; only a ``resume`` with the
                 same owner lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.
-            for_: seconds, or a timedelta, until the hold expires: never early,
-                at the latest when the consumer next checks, which ``poll`` does.
-            lifetime: the event that ends the hold without a resume; the consumer's
-                default if it is not given.
+            for_: seconds, or a timedelta, until the hold expires. It never expires
+                early, and it expires at the latest when the consumer next checks, as
+                every ``poll`` does.
+            lifetime: the event that ends the hold without a resume; by default the
+                consumer's ``default_lifetime``.
 
         Raises:
             TargetTypeError: a target is of another type.
             ScopeSyntaxError: a text or pattern is not acceptable.
             NotConsumedError: a target cannot belong to this consumer;
-                ``IllegalTargetError``, a child of both, if its name or number is not
+                ``IllegalTargetError``, a subclass of both, if its name or number is not
                 legal in Kafka.
             HoldSettingError: owner, reason, duration or lifetime is not acceptable.
         """
@@ -389,24 +394,23 @@ class SafeConsumer(UpstreamConsumer):
         """
         Lift this owner's holds of exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays in force. A ``resume`` of
-        ``app``, whatever it names, also ends pauses of everything that is assigned, and
-        plain pauses of partitions that are not assigned. A target that is not held is
-        no error. If a partition that flows now has kept data, a ``poll`` that waits on
-        another thread returns it.
+        A hold of a wider scope, or of another owner, stays in force. A ``resume`` by
+        ``app``, whatever its targets, also ends pauses of everything that is assigned,
+        and plain pauses of partitions that are not assigned. Resuming a target that is
+        not held is not an error. If the consumer has kept data of a partition that now
+        flows, a ``poll`` that is waiting on another thread returns that data.
 
         Args:
             targets: as :meth:`pause` takes them.
             owner: the owner of the holds; not an operator or a group.
 
         Returns:
-            The holds that still cover the targets or parts of them. If there is none,
+            The holds that still cover the targets or parts of them. If there are none,
             the targets flow, except partitions that wait at a gate (:meth:`explain`).
 
         Raises:
             TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :meth:`pause`.
-            HoldSettingError: the owner is not acceptable, or belongs to holds from
-                outside.
+            HoldSettingError: the owner is not acceptable, or is reserved for operators.
         """
         return self._safe_hold_calls.lift(targets, owner)
 
@@ -428,12 +432,11 @@ class SafeConsumer(UpstreamConsumer):
         Lift every hold of this owner: of partitions, topics, patterns and everything.
 
         Returns:
-            The holds of other owners. If there is none, everything flows except
+            The holds of other owners. If there are none, everything flows except
             partitions that wait at a gate.
 
         Raises:
-            HoldSettingError: the owner is not acceptable, or belongs to holds from
-                outside.
+            HoldSettingError: the owner is not acceptable, or is reserved for operators.
         """
         self._safe_hold_calls.lift_all(owner)
         return self.holds()
@@ -448,11 +451,11 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets for a block, under a new owner name unless ``owner`` is given.
 
-        The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
-        however the block ends. Arguments and errors as for :meth:`pause`; without
-        targets it is a ``HoldSettingError``: the block would run with nothing held. So
-        is an ``owner`` that already holds a target, which the end of the block would
-        lift.
+        The hold lasts for the whole block, through any rebalance, and is lifted however
+        the block ends. Arguments and errors are those of :meth:`pause`. Without targets
+        the call raises ``HoldSettingError``, because nothing would be held in the
+        block. An ``owner`` that already holds a target is refused, too, because the end
+        of the block would lift that hold.
         """
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_
@@ -462,19 +465,20 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that an owner has paused.
 
-        The default owner is the application: its pauses by single partitions, topics,
-        patterns or as a whole, and those that a previous owner handed over.
-        Programs written for kafka-python call it without ``owner``.
-        :meth:`quiet` also has partitions that only other owners' holds or a gate keep
-        quiet. After ``resume(*paused())`` no plain pause of the application is left that
-        could take effect later. The partitions are the objects of :meth:`assignment`, so
-        a ``pause`` of all partitions of a topic is one of the topic.
+        The default owner is the application, with its pauses of single partitions,
+        topics, patterns or everything, and those that a previous owner handed over.
+        Programs written for kafka-python call this method without ``owner``.
+        :meth:`quiet` also returns partitions that only other owners' holds or a gate
+        keep quiet. After ``resume(*paused())`` no plain pause of the application is
+        left that could take effect later. The result has the same objects as
+        :meth:`assignment`, so a ``pause`` of all partitions of a topic pauses the
+        topic.
 
         Args:
-            owner: the owner, any ``Hold.owner`` of :meth:`holds`.
+            owner: the owner, for example the ``Hold.owner`` of any of :meth:`holds`.
 
         Raises:
-            HoldSettingError: the owner is not acceptable as a name.
+            HoldSettingError: the owner is not a valid name.
         """
         return self._safe_hold_calls.paused(owner)
 
@@ -482,26 +486,29 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        ``resume(*quiet())`` lifts the application's holds of them, and returns the holds
-        that still cover them; :meth:`explain` has the reasons. The partitions are the
-        objects of :meth:`assignment`, as in :meth:`paused`.
+        ``resume(*quiet())`` lifts the application's holds of these partitions, and
+        returns the holds that still cover them; :meth:`explain` returns the reasons.
+        The result has the same objects as :meth:`assignment`, like that of
+        :meth:`paused`.
         """
         return self._safe_hold_calls.quiet()
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold, also those that cover nothing assigned here now.
+        Return every hold, even if it covers no partition that is assigned here now.
 
-        A strict hold beneath a plain pause of its owner follows that pause.
+        A strict hold beneath a plain pause by the same owner comes right after that
+        pause.
         """
         return self._safe_ledger.every_hold()
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Return the reasons why a partition is quiet: a line per hold, none if it flows.
+        Return the reasons why a partition is quiet, one line per hold.
 
-        A line names scope, owner, reason, beginning and end (UTC). A partition that is
-        not assigned here has a line about that.
+        A line names the hold's scope, owner, reason, start and end (UTC). If the
+        partition flows, the result is empty. If nothing covers the partition and it is
+        not assigned here, the only line says so.
         """
         scope = arguments.partition_of(tp)
         view = self._safe_ledger.view()
@@ -512,17 +519,17 @@ class SafeConsumer(UpstreamConsumer):
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """
-        Assign partitions by hand, as kafka-python does.
+        Assign partitions manually, as kafka-python does.
 
-        Holds stay in force, except plain pauses of partitions that it leaves out, and
-        pauses of everything that was assigned.
+        Holds stay in force, except plain pauses of partitions that the call leaves out,
+        and pauses of everything that was assigned.
 
         Raises:
-            TargetTypeError: a value among them is no ``TopicPartition`` of a text and a
-                whole number; nothing was changed.
+            TargetTypeError: a value is not a ``TopicPartition`` of a text and a whole
+                number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a target that is not among the partitions.
-            ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.
+            ConsumerInUseError: a ``Worker`` or ``Pump`` is using the consumer.
         """
         refuse_if_closed(self, "assign")
         self._subscription.refuse_other_end("assign")
@@ -583,25 +590,26 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_seek({partition: offset}, partial(super().seek, partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of partitions, or of all, as kafka-python does."""
+        """Seek to the start of partitions, or of all of them, as kafka-python does."""
         moved = dict.fromkeys(partitions or self.assignment())
         self._safe_seek(moved, partial(super().seek_to_beginning, *partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the end of partitions, or of all, as kafka-python does."""
+        """Seek to the end of partitions, or of all of them, as kafka-python does."""
         moved = dict.fromkeys(partitions or self.assignment())
         self._safe_seek(moved, partial(super().seek_to_end, *partitions))
 
     def _safe_seek(
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
-        # First: a metadata response may come right after the seek.
+        # This comes first, since a metadata response may arrive right after the seek.
         self._subscription.note_seek(moved)
         with self._safe_journaled(lambda it: it.seeking(moved)):
             self._safe_iteration.change_and_end(seek)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
-        # A seek of ours to a record that a poll has returned.
+        # Seek back to a record that a poll has returned; the program does not call
+        # this.
         with self._safe_journaled(lambda it: it.seeking({partition: offset})):
             seek = partial(self._subscription.go_back, partition, offset)
             self._safe_iteration.change_and_end(seek)
@@ -613,7 +621,7 @@ class SafeConsumer(UpstreamConsumer):
         Holds stay in force, except plain pauses and holds that end with the assignment.
 
         Raises:
-            ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.
+            ConsumerInUseError: a ``Worker`` or ``Pump`` is using the consumer.
         """
         refuse_blocking(self, "unsubscribe")
         self._subscription.refuse_other_end("unsubscribe")
@@ -627,12 +635,12 @@ class SafeConsumer(UpstreamConsumer):
 
     def assignment(self) -> set[TopicPartition]:
         """
-        Return the partitions assigned now.
+        Return the currently assigned partitions.
 
-        A ``pause`` of all of them, as they are returned here, is one of their topics:
-        see :meth:`pause`. It takes no lock, so signal handlers may call it.
+        A ``pause`` of all partitions that this method returned also pauses their topics
+        (see :meth:`pause`). The method takes no lock, so signal handlers may call it.
         """
-        if self._closed:  # upstream does not change it
+        if self._closed:  # upstream no longer changes the assignment
             return set(self._subscription.assignment)
         return set(self._safe_hold_calls.assigned().values())
 
@@ -656,8 +664,9 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the offset of the next record of a partition, as kafka-python does.
 
-        Records that a ``poll`` under way on another thread has taken and not returned
-        do not count. In a rebalance listener it answers for partitions with a position.
+        Records that a ``poll`` under way on another thread has taken but not returned
+        do not count. In a rebalance listener the call works for partitions with a
+        position.
         """
         known: int | None
         if self._closed or is_on_io_thread(self):
@@ -684,18 +693,19 @@ class SafeConsumer(UpstreamConsumer):
         timeout_ms: float | None = None,
     ) -> None:
         """
-        Commit, and wait until it is done, as kafka-python does.
+        Commit offsets and wait for the result, as kafka-python does.
 
         Raises:
-            NotOwnedError: under :meth:`subscribe` it names a partition that this member
-                does not own. Nothing was sent, nor committed of the others.
-            CommitFailedError: kafka-python's; the broker has ended the membership and
-                this member does not know it yet.
-            CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
-            BlockingCallInSignalHandlerError: a signal handler called it, and would wait
-                for the call that it has interrupted.
+            NotOwnedError: under :meth:`subscribe`, the commit names a partition that
+                this member does not own. Nothing was sent, and no offset was committed.
+            CommitFailedError: kafka-python's error; the broker has ended the
+                membership, and this member does not know that yet.
+            CommitRefusedError: a ``Worker`` or ``Pump`` is using the consumer and makes
+                its commits.
+            BlockingCallInSignalHandlerError: a signal handler called ``commit``, which
+                would wait for the interrupted call.
         """
-        # First: in a listener of a worker's consumer commit_async() is refused, too.
+        # Checked first: refuse_blocking() may suggest commit_async(), refused as well.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
@@ -709,10 +719,11 @@ class SafeConsumer(UpstreamConsumer):
         Commit without waiting, as kafka-python does.
 
         Under :meth:`subscribe` a commit that names a partition which this member does
-        not own sends nothing: callback and future get a ``NotOwnedError``.
+        not own sends nothing; the callback and the future receive a ``NotOwnedError``.
 
         Raises:
-            CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
+            CommitRefusedError: a ``Worker`` or ``Pump`` is using the consumer and makes
+                its commits.
         """
         refuse_if_closed(self, "commit_async")
         return super().commit_async(offsets, callback)
@@ -730,8 +741,9 @@ class SafeConsumer(UpstreamConsumer):
             timeout_ms: milliseconds to wait; None for ``request_timeout_ms``.
 
         Raises:
-            TimestampError: a time is negative, or no number that Kafka knows.
-            KafkaTimeoutError: kafka-python's; also if a partition does not exist.
+            TimestampError: a time is negative, or is not a number that Kafka accepts.
+            KafkaTimeoutError: kafka-python's error, which is also raised if a partition
+                does not exist.
         """
         refuse_blocking(self, "offsets_for_times")
         arguments.check_times(timestamps)
@@ -743,16 +755,17 @@ class SafeConsumer(UpstreamConsumer):
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
-        Close the consumer, as kafka-python does. Buffered data is thrown away.
+        Close the consumer, as kafka-python does. Buffered data is discarded.
 
-        Its holds end, except those of operators and of the group.
+        The consumer's holds end, except those of operators and of the group.
 
         Raises:
-            ForkedConsumerError: the consumer was made in another process.
-            ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer: it closes it
-                when it has stopped, and a ``Pump`` gives it back.
-            BlockingCallInSignalHandlerError: a signal handler called it, and would wait
-                for the call that it has interrupted: close after that call instead.
+            ForkedConsumerError: the consumer was created in another process.
+            ConsumerInUseError: a ``Worker`` or ``Pump`` is using the consumer. A
+                ``Worker`` closes it after stopping, and a ``Pump`` then gives it back
+                to the program.
+            BlockingCallInSignalHandlerError: a signal handler called ``close``, which
+                would wait for the interrupted call; close after that call instead.
         """
         refuse_in_listener(self, "close")
         refuse_in_signal_handler(self, "close")
@@ -762,7 +775,7 @@ class SafeConsumer(UpstreamConsumer):
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._subscription.is_closing = True
         if self._safe_control is not None:
-            # Half of the time is left for leaving the group.
+            # Half of the timeout remains for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
         with self._coordinator.reassigning():
             if until is not None:
@@ -771,9 +784,9 @@ class SafeConsumer(UpstreamConsumer):
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
                 self._safe_ledger.close()
-                # Upstream's leaves a thread and sockets behind if a listener raises.
+                # Upstream's close() leaves a thread and sockets if a listener raises.
                 self._client.close()
-                # Otherwise the current poll ends it.
+                # If a poll is under way, it closes the fetcher when it ends.
                 with suppress(ConcurrentPollError):
                     self._safe_iteration.alone(self._fetcher.close)
                 if self._safe_journal is not None:
@@ -789,4 +802,4 @@ class SafeConsumer(UpstreamConsumer):
 
 
 KafkaConsumer = SafeConsumer
-"""The same class under upstream's name, so that one import line changes."""
+"""The same class under upstream's name, so that only the import line has to change."""

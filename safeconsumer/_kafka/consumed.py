@@ -20,11 +20,11 @@ Fits = Callable[[Scope], bool]
 
 class Consumed:
     """
-    The subscription, or the assignment by hand.
+    The subscription, or the manual assignment.
 
-    Thread rules: any thread and a signal handler. The handler may have interrupted a thread
-    that holds upstream's subscription lock, so the methods only read attributes and copies,
-    and call no method of upstream's that takes this lock.
+    Thread rules: any thread and a signal handler may call the methods. The handler may
+    have interrupted a thread that holds upstream's subscription lock, so the methods
+    only read attributes and copies, and call no upstream method that takes this lock.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
@@ -36,11 +36,11 @@ class Consumed:
         return bool(self._subscription.subscription_type)
 
     def known_topics(self) -> Iterator[str]:
-        """Yield the topics known now that this consumer would consume."""
+        """Yield the currently known topics that this consumer would consume."""
         names = {tp.topic for tp in tuple(self._subscription.assignment)}
         names.update(self._subscription.subscription or ())
         if self.has_any() and not self._is_subscribed():
-            return iter(names)  # assigned by hand
+            return iter(names)  # assigned manually
         pattern = self._subscription.subscribed_pattern
         if pattern is not None or not self.has_any():
             names.update(self._cluster.topics())
@@ -50,10 +50,10 @@ class Consumed:
         """
         Refuse targets that can never belong to this consumer.
 
-        With no subscription and no manual assignment every target can.
+        Without a subscription or a manual assignment, every target is allowed.
 
         Raises:
-            NotConsumedError: the message names the first target that cannot.
+            NotConsumedError: the message names the first such target.
         """
         assigned = self._subscription.assignment
         for scope in targets if self.has_any() else ():
@@ -64,7 +64,7 @@ class Consumed:
                 self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
-        """Return whether a topic may be consumed; without a subscription every one may."""
+        """Return whether a topic may be consumed; without a subscription every topic may."""
         if not self.has_any():
             return True
         if not self._is_subscribed():
@@ -80,9 +80,9 @@ class Consumed:
 
     def reason_for_no_records(self) -> str | None:
         """
-        Return the reason why no record at all can come; None if one can.
+        Return the reason why no record at all can arrive; None if records can.
 
-        The reason may be that no topic exists, once the broker has reported that.
+        One reason is that no topic exists, once the broker has reported that.
         """
         if not self.has_any():
             return "no topic is subscribed to, and no partition assigned"
@@ -99,7 +99,7 @@ class Consumed:
         return None
 
     def _is_subscribed(self) -> bool:
-        # Like upstream's partitions_auto_assigned(), which takes a lock.
+        # The same as upstream's partitions_auto_assigned(), which takes a lock.
         return self._subscription.subscription_type in (
             SubscriptionType.AUTO_TOPICS,
             SubscriptionType.AUTO_PATTERN,
@@ -130,11 +130,12 @@ class Consumed:
 
 class EarlyHolds:
     """
-    Holds that were placed while nothing was consumed.
+    The holds that were placed while nothing was subscribed or assigned.
 
     The next ``subscribe`` or ``assign`` checks each hold once, and must include its scope.
 
-    Thread rules: any thread and a signal handler; no method takes a lock.
+    Thread rules: any thread and a signal handler may call the methods; none takes a
+    lock.
     """
 
     def __init__(self, ledger: PauseLedger) -> None:
@@ -146,18 +147,18 @@ class EarlyHolds:
         self._keys.update(dict.fromkeys(keys))
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
-        """Forget holds, so that no call checks them."""
+        """Forget holds, so that no call checks these holds."""
         for key in keys if self._keys else ():
             self._keys.pop(key, None)
 
     @contextmanager
     def checked(self, fits: Fits, call: str) -> Iterator[None]:
         """
-        Check the noted holds before the block chooses what is consumed.
+        Check the remembered holds before the block changes what is consumed.
 
         Raises:
-            NotConsumedError: a hold does not fit. The next call checks all of them again,
-                as it does if the block raises.
+            NotConsumedError: a hold does not fit the change. The next call checks all
+                holds again, as it does if the block raises.
         """
         keys, holds = tuple(self._keys), self._ledger.view().holds
         for key in keys:
@@ -175,24 +176,24 @@ class EarlyHolds:
 
 class RepeatedChange:
     """
-    Changes subscription or assignment, and repeats a change that was interrupted.
+    Changes the subscription or assignment, and repeats an interrupted change.
 
-    kafka-python makes such a change in several steps, and ignores a repeated call as no
-    change. So a change that a signal handler interrupted is repeated from its start, before
-    the next change and by the next ``poll``.
+    kafka-python makes such a change in several steps, and ignores a repeated call
+    because it detects no change. Therefore a change that a signal handler interrupted
+    is repeated from its start, before the next change or by the next ``poll``.
     """
 
     def __init__(self) -> None:
         self._interrupted: Callable[[], None] | None = None
 
     def make(self, change: Callable[[], None]) -> None:
-        """Make a change; an exception of a signal handler leaves it to :meth:`finish`."""
+        """Make a change; if a signal handler raises, :meth:`finish` repeats the change."""
         if self._interrupted is not change:
             self.finish()
         try:
             change()
         except BaseException as error:
-            self._interrupted = change  # noted first: another signal may come
+            self._interrupted = change  # set first: another signal may arrive
             if isinstance(error, Exception) and not is_from_handler(error):
                 self._interrupted = None  # upstream refused the change
             raise
@@ -205,7 +206,7 @@ class RepeatedChange:
 
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    """Return the rule of ``assign``: each named hold covers an assigned partition."""
+    """Return the rule of ``assign``, that each named hold covers an assigned partition."""
 
     def fits(scope: Scope) -> bool:
         if not isinstance(scope, Partition | Topic):
@@ -217,9 +218,10 @@ def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
 
 def fits_subscription(topics: object, pattern: str | None) -> Fits:
     """
-    Return the rule of ``subscribe``: each named hold is on a subscribed topic.
+    Return the rule of ``subscribe``, that each named hold is on a subscribed topic.
 
-    Every hold fits a subscription that upstream will refuse: upstream's error is clearer.
+    Every hold fits a subscription that upstream will refuse, because upstream's error
+    is clearer.
     """
     is_list = isinstance(topics, Sequence) and not isinstance(topics, str)
 

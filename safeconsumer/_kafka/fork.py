@@ -1,4 +1,4 @@
-"""Calls functions in forked processes, and refuses consumers of the parent there."""
+"""Calls functions in forked processes, and refuses the parent's consumers in them."""
 
 import os
 from collections.abc import Callable
@@ -13,8 +13,8 @@ def run_in_child(action: Callable[[], object]) -> None:
 
 
 def forked_error() -> ForkedConsumerError:
-    """Make the error of a call in a child process that needs the parent's threads."""
+    """Make the error of a child process's call that needs the parent's threads."""
     return ForkedConsumerError(
-        "this consumer was made before the process was forked and its threads "
-        "stayed behind; make a consumer in the child process"
+        "this consumer was created before the process was forked, and its threads "
+        "run only in the parent; create a consumer in the child process"
     )

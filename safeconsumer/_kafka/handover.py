@@ -1,10 +1,10 @@
 """
-Passes a pause on to the partition's next owner, in joins, as KAFKA-13463 suggests.
+Hands a pause over to the partition's next owner in joins, as KAFKA-13463 suggests.
 
-Each member sends the paused partitions when it joins, and the leader sends all of them to
-every member. They travel behind the assignor's user data, ``inner || payload || trailer``:
-readers that decode from the front ignore the rest. ``design/hand-over.md`` describes the
-limits.
+Each member sends the paused partitions when it joins, and the leader sends all of these
+partitions to every member. The marks follow the assignor's user data, ``inner ||
+payload || trailer``, so readers that decode from the front ignore the marks.
+``design/hand-over.md`` describes the limits.
 """
 
 import json
@@ -29,10 +29,10 @@ ARRIVED = "paused by its previous owner"
 """The reason of a pause that was taken over."""
 
 MEMBER, LEADER = "member", "leader"
-"""The writers of marks. Some leaders send a member's own subscription back to it."""
+"""The writers of marks. Some leaders send a member's own subscription back to the member."""
 
-# Twice the bytes of all members' marks: the metadata of a group are one record of at most
-# 1 MB, and a group that exceeds that can never rebalance again.
+# The limit for twice the bytes of all members' marks. A group's metadata is one record
+# of at most 1 MB, and a group that exceeds this size can never rebalance again.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 MOST_BYTES_INFLATED = 4 * 1024 * 1024
 
@@ -41,24 +41,25 @@ _VERSION = 1
 _TRAILER = struct.Struct(">II8s")  # the payload's length and CRC-32, and the magic
 TRAILER_BYTES = _TRAILER.size
 
-# Every version of the assignor reads this as "nothing owned". Without it, Java's
-# cooperative-sticky would take a payload's first bytes for a generation.
+# Every version of the assignor reads these bytes as "nothing owned". Without them,
+# Java's cooperative-sticky would read a payload's first bytes as a generation.
 _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 
-# The number of generations for which a mark is kept; a restarting member misses one or
-# two.
+# The number of generations for which a mark is kept. A member that restarts misses one
+# or two generations.
 _KEPT_FOR = 16
 
 
 @frozen(order=True)
 class Mark:
     """
-    Records whether a partition is paused; of two marks the greater one counts.
+    A record of whether a partition is paused; of two marks the greater one counts.
 
     Attributes:
         generation: the generation in which the mark was made.
-        is_own: whether this member owns the partition; joins do not send it.
-        is_paused: of two marks of one generation the paused one counts.
+        is_own: whether this member owns the partition; joins do not send this value.
+        is_paused: whether the partition is paused; of two marks of one generation the
+            paused one counts.
     """
 
     generation: int
@@ -74,7 +75,7 @@ def paused(marks: Marks) -> set[TopicPartition]:
 
 
 def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
-    """Return all marks; of two marks of one partition the greater one."""
+    """Return all marks, and for a partition with two marks the greater one."""
     merged = dict(left)
     for tp, mark in right.items():
         merged[tp] = max(mark, merged.get(tp, mark))
@@ -85,7 +86,7 @@ def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
 
 
 def wrap(inner: bytes, marks: Marks, writer: str) -> bytes:
-    """Return user data followed by the marks; without marks it stays unchanged."""
+    """Return user data followed by the marks; without marks the data stays unchanged."""
     if not marks:
         return inner
     rows: dict[tuple[str, int, bool], list[int]] = {}
@@ -106,8 +107,8 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
     Separate the marks from the user data. Never raises.
 
     Returns:
-        The inner assignor's data, the writer of the marks (None: no marks can be read), and
-        the marks.
+        The inner assignor's data, the writer of the marks (None if no marks can be
+        read), and the marks.
     """
     at = len(data) - _TRAILER.size
     if at < 0 or not data.endswith(MAGIC):
@@ -129,7 +130,7 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
         writer = _text(by)
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error):
         readable = False
-    # Marks of a later version, for example, cannot be read, but are not inner data either.
+    # Unreadable marks, for example of a later version, are not part of the inner data.
     inner = data[: at - length]
     return (inner, writer, marks) if readable else (inner, None, {})
 
@@ -151,14 +152,14 @@ def _text(value: object) -> str:
 
 class HandOver:
     """
-    The marks that this member knows, of its own pauses and from the group.
+    The marks that this member knows, those of its own pauses and those from the group.
 
-    Each join sends them, and pauses of the marks that the group sends are taken over.
+    Each join sends these marks; this member takes over the pauses in the group's marks.
 
     Args:
-        ledger: the consumer's.
+        ledger: the ledger of the consumer.
 
-    Thread rules: the IO thread.
+    Thread rules: only the IO thread uses this object.
     """
 
     def __init__(self, ledger: PauseLedger) -> None:
@@ -171,12 +172,12 @@ class HandOver:
 
     def before_join(self) -> None:
         """
-        Choose the marks of the next join: before it revokes, and after the listener.
+        Choose the marks of the next join, both before and after the listener is called.
 
-        The mark of an owned partition is its present pause. If the group knows a
-        partition as paused and its owner has resumed it, the mark says that: otherwise
-        an older mark would win. Do not call this once JoinGroup is sent: a retry with
-        other bytes would start one more rebalance.
+        The mark of an owned partition shows whether the partition is paused now. If the
+        group knows a partition as paused and its owner has resumed it, the mark says
+        so; otherwise an older mark would win. Do not call this method after JoinGroup
+        was sent, because a retry with other bytes would start another rebalance.
         """
         holds = self._ledger.view().holds
         own = {
@@ -193,7 +194,7 @@ class HandOver:
         Forget old marks of topics that are not consumed here.
 
         Such a topic may have been deleted, or its consumers may have stopped. The owner
-        of a partition sends its mark at every join.
+        of a partition sends the partition's mark in every join.
         """
         self.known = {
             tp: one
@@ -203,10 +204,10 @@ class HandOver:
 
     def joined(self, data: bytes, generation: int) -> None:
         """
-        Take over the leader's marks, before any partition leaves.
+        Store the leader's marks before any partition departs.
 
-        The marks lack pauses that are newer than JoinGroup. A leader without safeconsumer
-        sends no marks, and neither does a leader with too many of them.
+        The marks lack pauses that are newer than JoinGroup. A leader without
+        safeconsumer sends no marks, and neither does a leader that has too many marks.
         """
         _, writer, marks = unwrap(data)
         received = marks if writer == LEADER else {}
@@ -215,7 +216,7 @@ class HandOver:
         self._generation, self._before = generation, self._ledger.owned()
 
     def take_over(self) -> None:
-        """Pause the gained partitions whose marks are paused, before they have a position."""
+        """Pause the gained partitions with paused marks before they have a position."""
         owned = self._ledger.owned()
         gained = difference(self._before, owned).gained
         arrived = {tp: owned[tp] for tp in paused(self.known) if tp in gained}
@@ -233,10 +234,10 @@ def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports t
 
 class PauseCarryingAssignor(AbstractPartitionAssignor):
     """
-    Wraps another assignor and adds marks to its user data; it assigns nothing itself.
+    Wraps another assignor and adds marks to its user data, but assigns nothing itself.
 
     Args:
-        inner: the assignor that decides.
+        inner: the assignor that decides the assignment.
         handover: the marks that this member knows.
     """
 
@@ -250,7 +251,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
 
     @property
     def name(self) -> str:
-        """The inner assignor's name, so that members without safeconsumer take part."""
+        """The inner assignor's name, so that members without safeconsumer can take part."""
         return str(self._inner.name)
 
     @property
@@ -262,7 +263,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         return inner.supported_protocols()
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
-        """Return the inner assignor's subscription with the marks behind its user data."""
+        """Return the inner assignor's subscription, with the marks after its user data."""
         plain = self._inner.metadata(topics)
         self._handover.forget_except(frozenset(topics))
         return self._with(plain, self._handover.known, MEMBER)
@@ -272,7 +273,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         cluster: Any,  # noqa: ANN401 - upstream's
         members: Iterable[Any],
     ) -> dict[str, ConsumerProtocolAssignment]:
-        """Let the inner assignor decide, and give every member all marks."""
+        """Let the inner assignor decide, and send all marks to every member."""
         members = list(members)
         merged: Marks = {}
         for member in members:
@@ -284,7 +285,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         assignments = self._inner.assign(cluster, members)
         size = len(wrap(b"", merged, LEADER))
         if 2 * size * len(members) > MOST_BYTES_OF_A_GENERATION:
-            # sent without marks, so that the group can still rebalance
+            # send no marks, so that the group can still rebalance
             return assignments
         return {
             member: self._with(one, merged, LEADER)
@@ -294,7 +295,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def on_assignment(
         self, assignment: ConsumerProtocolAssignment, generation: int
     ) -> None:
-        """Take pauses over, then give the inner assignor its own data."""
+        """Take pauses over, and then pass the inner assignor its own data."""
         self._handover.take_over()
         assignment.user_data, _, _ = unwrap(assignment.user_data or b"")
         self._inner.on_assignment(assignment, generation)

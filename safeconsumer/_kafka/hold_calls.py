@@ -1,4 +1,4 @@
-"""Carries out a program's calls about holds: ``pause``, ``resume``, and ``held`` blocks."""
+"""Implements a program's calls about holds: ``pause``, ``resume`` and ``held`` blocks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -35,17 +35,17 @@ from safeconsumer.holds.view import Assigned
 
 class HoldCalls:
     """
-    Checks the arguments of a program's calls about holds, and changes the ledger by them.
+    Checks the arguments of a program's calls about holds, and changes the ledger.
 
-    Thread rules: any thread and a signal handler; no method takes another lock than the
-    ledger's.
+    Thread rules: any thread and a signal handler may call the methods, which take no
+    lock but the ledger's.
 
     Args:
         consumer: an adopted consumer.
-        ledger: the consumer's.
-        lifetime: the default lifetime of holds; None: that of a plain pause for ``app``,
-            until resumed for other owners.
-        journal: writes each call; None: there is no journal.
+        ledger: the ledger of the consumer.
+        lifetime: the default lifetime of holds; with None, holds of ``app`` are plain
+            pauses and other owners' holds last until resumed.
+        journal: the recorder that writes each call; None without a journal.
 
     Attributes:
         consumed: the consumer's subscription or assignment.
@@ -63,9 +63,9 @@ class HoldCalls:
         self._ledger, self._lifetime, self._journal = ledger, lifetime, journal
         self.consumed, self.early = Consumed(consumer), EarlyHolds(ledger)
         self._returned = AssignedPartitions({})
-        # Blocks of held() that have ended, and whose holds are not lifted yet.
+        # The held() blocks that have ended, but whose holds are not lifted yet.
         self._ended: dict[_Block, None] = {}
-        # The keys of blocks that have begun, until their holds are lifted.
+        # The hold keys of blocks that have started, until the holds are lifted.
         self._claims: dict[HoldKey, _Block] = {}
 
     # ------------------------------------------------------------ placing and lifting
@@ -79,7 +79,7 @@ class HoldCalls:
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        """Place the holds of a call of ``SafeConsumer.pause``, and raise its errors."""
+        """Place the holds for a call of ``SafeConsumer.pause``, and raise its errors."""
         found = scopes_of(targets)
         if self._ended:
             self.lift_interrupted()
@@ -115,10 +115,10 @@ class HoldCalls:
         return Lifetime.PLAIN if owner == APP else Lifetime.UNTIL_RESUMED
 
     def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
-        """Lift an owner's holds of these targets; return those that still cover them."""
+        """Lift an owner's holds of these targets; return the holds that still cover these."""
         checked_owner(owner)
         keys = [(scope, owner) for scope in scopes_of(targets)]
-        # First: if another thread places a hold now, it notes that hold after this.
+        # This comes first: another thread that places a hold now notes it afterwards.
         self.early.forget(keys)
         with self._resuming(keys, owner):
             return self._ledger.remove(keys, by_application=owner == APP)
@@ -169,8 +169,8 @@ class HoldCalls:
         except BaseException:
             block.is_interrupted = True
             self._ended[block] = None
-            # A pause() that refused its arguments has placed nothing; one whose journal
-            # is full has placed the holds, and one that was interrupted may have.
+            # A pause() that refused its arguments has placed nothing. A pause() whose
+            # journal is full has placed the holds, and an interrupted one may have.
             if not block.is_lifted:
                 holds = self._ledger.view().holds
                 block.is_lifted = not any(map(holds.get, block.keys))
@@ -183,17 +183,18 @@ class HoldCalls:
                 self._ended[block] = None
                 self._lift_block(block)
             except BaseException:
-                # A signal handler may raise even before the call's first line.
+                # A signal handler may raise before _lift_block()'s first line.
                 block.is_interrupted = True
                 raise
 
     def _lift_block(self, block: "_Block") -> None:
-        # Only the thread that removes the block lifts its hold: a slow second thread would
-        # lift the hold of a later block. After a signal handler's exception the block is
-        # added again, for the next poll or pause.
+        # Only the thread that removes the block lifts its hold, because a slow second
+        # thread would lift the hold of a later block. After a signal handler's
+        # exception the block is added again, for the next poll or pause to lift the
+        # hold.
         try:
             if self._ended.pop(block, block) is block:
-                return  # another thread has removed it
+                return  # another thread has removed the block
             if not block.is_lifted:
                 self._lift_holds_of(block)
             block.is_lifted = True
@@ -213,8 +214,8 @@ class HoldCalls:
             self._ledger.remove(block.keys)
 
     def _claim(self, block: "_Block") -> None:
-        # If two threads begin blocks of one owner at once, neither finds a hold: the claims
-        # decide.
+        # If two threads start blocks of one owner at the same time, neither finds a
+        # hold, so the claims decide which block is refused.
         for key in block.keys:
             if self._claims.setdefault(key, block) is not block:
                 refuse_held(*key)
@@ -233,7 +234,7 @@ class HoldCalls:
     # ------------------------------------------------------------ sets of partitions
 
     def assigned(self) -> dict[tuple[str, int], TopicPartition]:
-        """Return the partitions of ``assignment()``; the same objects until it changes."""
+        """Return the partitions of ``assignment()``, the same objects until that changes."""
         return self._objects_of(self._ledger.view().assigned)
 
     def paused(self, owner: str) -> set[TopicPartition]:
@@ -241,7 +242,7 @@ class HoldCalls:
         Return the partitions of ``paused()``, as objects of ``assignment()``.
 
         Raises:
-            HoldSettingError: the owner is not acceptable as a name.
+            HoldSettingError: the owner is not a valid name.
         """
         checked_name(owner)
         view = self._ledger.view()
@@ -262,21 +263,21 @@ class HoldCalls:
 
 
 class _Block:
-    # A block of ``held()``, with the keys of its holds.
+    # A ``held()`` block, with the keys of its holds.
 
     def __init__(
         self, owner: str, targets: tuple[Target, ...], keys: tuple[HoldKey, ...]
     ) -> None:
         self.owner, self.targets, self.keys = owner, targets, keys
         self.is_interrupted = False  # the next poll or pause lifts its holds
-        self.is_lifted = True  # none of its holds is left to be lifted
+        self.is_lifted = True  # no hold of the block remains to be lifted
 
 
 def _split(
     found: Mapping[Scope, Target],
 ) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
     # Returns the partitions that assignment() returned, each with its snapshot, and the
-    # others.
+    # scopes of all other targets.
     named, others = [], []
     for scope, target in found.items():
         if isinstance(target, AssignedPartition) and target.snapshot is not None:

@@ -1,4 +1,4 @@
-"""Shows a consumer's membership in its group to a worker and a journal."""
+"""Gives a worker and a journal access to a consumer's group membership."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,18 +22,19 @@ Place: TypeAlias = tuple[object, int, OffsetAndMetadata | None]
 
 class Membership:
     """
-    Shows the membership of an adopted consumer, and its positions.
+    The group membership and the positions of an adopted consumer.
 
-    Thread rules: the polling thread; ``losses``, ``owned`` and the methods for a journal
-    on any thread.
+    Thread rules: only the polling thread calls the methods, except ``losses``,
+    ``owned`` and the methods for a journal, which any thread may call.
 
     Attributes:
-        consumed: the subscription or assignment by hand.
+        consumed: the subscription or manual assignment.
         is_logged: whether the consumer writes log lines.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
-        # The consumer itself is not kept: a journal, which keeps this, is a part of it.
+        # The consumer itself is not kept, because a journal, which keeps this object,
+        # is a part of the consumer.
         self.is_logged = bool(getattr(consumer, "_safe_is_logged", True))
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
@@ -41,11 +42,11 @@ class Membership:
         self.consumed = Consumed(consumer)
 
     def owned(self) -> Owned:
-        """Return the current ownerships, as another object after each change."""
+        """Return the current ownerships; each change makes a new object."""
         return self.ledger.owned()
 
     def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
-        """Return whether an ownership was followed only by others that resets began."""
+        """Return whether only resets have replaced this ownership of a partition since."""
         tenure = getattr(ownership, "tenure", None)
         return tenure is not None and tenure is getattr(
             self.owned().get(tp), "tenure", None
@@ -62,9 +63,9 @@ class Membership:
 
     def is_lost(self) -> bool:
         """
-        Return whether the membership is lost, or has never begun.
+        Return whether the membership is lost, or has never started.
 
-        Partitions assigned by hand need no membership.
+        Manually assigned partitions need no membership.
         """
         needs_one = self._subscription.partitions_auto_assigned()
         return bool(needs_one and self._coordinator._generation.is_lost())
@@ -73,7 +74,7 @@ class Membership:
         return bool(self._coordinator.rejoining)
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:
-        """Return the owned partitions that are revoked as a join begins."""
+        """Return the owned partitions that are revoked when a join starts."""
         owned = frozenset(self._subscription.assigned_partitions())
         if self._coordinator._rebalance_protocol == RebalanceProtocol.EAGER:
             return owned
@@ -87,13 +88,13 @@ class Membership:
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
     def deserializers(self) -> tuple[Any, Any]:
-        """Return kafka-python's deserializers of keys and values; None leaves bytes."""
+        """Return kafka-python's deserializers of keys and values; None keeps the bytes."""
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
     def set_deserializers(self, key: object, value: object) -> None:
         """
-        Let polls use these deserializers from now on; None leaves bytes.
+        Let polls use these deserializers from now on; None keeps the bytes.
 
         No poll may be under way. Deserialized records that were not returned are fetched
         again.
@@ -105,34 +106,34 @@ class Membership:
 
     @property
     def is_taken(self) -> bool:
-        """Whether another object, such as a worker, polls and commits."""
+        """Whether another object, such as a worker, polls the consumer and commits."""
         return self._subscription.taken_by is not None
 
     def take(self, owner: object) -> None:
         """
-        Refuse others' commits, polls, and ends of the assignment until :meth:`release`.
+        Refuse others' commits, polls and assignment changes until :meth:`release`.
 
-        The owner commits by :meth:`own_commit`, and makes the other calls in
+        The owner commits with :meth:`own_commit`, and makes its other calls in
         :meth:`own_call`.
         """
         self._subscription.taken_by = owner
 
     def release(self, owner: object) -> None:
-        """Allow others' calls again, if the owner still has the consumer. Any thread."""
+        """Allow all calls again if this owner still has the consumer; on any thread."""
         if self._subscription.taken_by is owner:
             self._subscription.taken_by = None
 
     def own_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Mark offsets as a commit of the worker or pump with the consumer; return them."""
+        """Mark offsets as a commit of the worker or pump; return the marked offsets."""
         marked: Mapping[TopicPartition, OffsetAndMetadata]
         marked = self._coordinator.mark_as_worker_commit(dict(offsets))
         return marked
 
     @property
     def busy(self) -> Callable[[], Collection[TopicPartition]]:
-        """A function: the partitions of which the program, or a worker, has records."""
+        """A function that returns the partitions whose records the program or worker has."""
         found: Callable[[], Collection[TopicPartition]] | None
         found = self._subscription.worker_busy
         return found or self._subscription.in_hand
@@ -143,7 +144,7 @@ class Membership:
 
     @contextmanager
     def own_call(self, name: str) -> Iterator[None]:
-        """Let this thread call the consumer's method of that name in the block."""
+        """Let this thread call the consumer's method of this name in the block."""
         self._subscription.own_call = threading.get_ident(), name
         try:
             yield
@@ -154,8 +155,8 @@ class Membership:
         """
         Skip no unread record from now on, even under ``latest``.
 
-        Added partitions are read from their start. After a deletion of unread records
-        reading continues at the first record left.
+        New partitions are read from their start. If unread records are deleted, reading
+        continues at the first remaining record.
         """
         self._coordinator.skip_no_record()
 
@@ -168,14 +169,14 @@ class Membership:
         """
         Return the reason why this member can get no record at all; None if it can.
 
-        From the first join on the reason may be that no topic exists.
+        After the first join, one reason may be that no topic exists.
         """
         if self.is_lost():
             return None
         return self.consumed.reason_for_no_records()
 
     def position(self, tp: TopicPartition) -> int | None:
-        """Return the application's position in a partition; None if it is unknown."""
+        """Return the application's position in a partition; None for an unknown position."""
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
@@ -183,8 +184,8 @@ class Membership:
         """
         Return the offset to which a position was last moved.
 
-        A move is a seek by the program or by us, a reset, or the start of the ownership.
-        None: the offset is unknown, for example during a reset.
+        A move is a seek by the program or by this package, a reset, or the start of the
+        ownership. None means that the offset is unknown, for example during a reset.
         """
         state = self._subscription.assignment.get(tp)
         moved_to: OffsetAndMetadata | None = getattr(state, "moved_to", None)
@@ -200,7 +201,7 @@ class Membership:
         return found
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """Return the leader epoch of a partition's position; -1 if it is not known."""
+        """Return the leader epoch of a partition's position; -1 if the epoch is unknown."""
         position = self._position(tp)
         return -1 if position is None else int(position.leader_epoch)
 
@@ -209,20 +210,21 @@ class Membership:
         return None if state is None else state.position
 
     def has_commit(self, tp: TopicPartition) -> bool | None:
-        """Return whether the group has an offset of an owned partition; None: not known."""
+        """Return whether the group has an offset of an owned partition; None if unknown."""
         known: bool | None
         known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
         return known
 
     def ask_for_commits(self, tps: Iterable[TopicPartition], seconds: float) -> None:
         """
-        Ask whether the group has offsets of those partitions for which it is not known.
+        Request committed offsets of the partitions whose :meth:`has_commit` is unknown.
 
-        No call has asked if the program has set their first positions.
+        If the program has set the first position of a partition, no earlier call has
+        requested its committed offset.
 
         Args:
             tps: owned partitions.
-            seconds: the longest wait for the answer.
+            seconds: the longest wait for the response.
         """
         unknown = [tp for tp in tps if self.has_commit(tp) is None]
         try:
@@ -238,11 +240,12 @@ class Membership:
 
     def lag(self) -> int | None:
         """
-        Return the number of offsets that no poll has returned yet, by the last fetches.
+        Return the number of offsets not yet returned by a poll, as of the last fetches.
 
-        None if a partition was never fetched, or is held: its end is unknown. A partition
-        that a worker holds to limit its load counts by its last fetch, as such a hold is
-        short; a pause by a handler or a breaker may last.
+        The result is None if a partition was never fetched, or is held, because its end
+        is then unknown. A partition that a worker holds to limit its load counts by its
+        last fetch, because such a hold is short; a pause by a handler or a breaker may
+        last long.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):
@@ -253,7 +256,7 @@ class Membership:
         return lag
 
     def lagging(self) -> list[TopicPartition]:
-        """Return the partitions that have, or may have, records that no poll has returned."""
+        """Return the partitions that may have records that no poll has returned yet."""
         return [
             tp
             for tp, state in tuple(self._subscription.assignment.items())
@@ -266,7 +269,7 @@ class Membership:
         """
         Call ``ask`` on the polling thread before each join.
 
-        If ``ask`` raises, that ``poll`` ends, and the next one calls it again.
+        If ``ask`` raises, that ``poll`` ends, and the next one calls ``ask`` again.
         """
         self._coordinator.before_join = ask
 
@@ -278,25 +281,26 @@ class Membership:
         self._subscription.journal = journal
 
     def generation(self) -> int:
-        """Return the generation of the group; -1 without a group, and once it is lost."""
+        """Return the generation of the group; -1 without a group, or after its loss."""
         return int(self._coordinator._generation.generation_id)
 
     def cluster_id(self) -> str | None:
-        """Return the id of the cluster, if it is known."""
+        """Return the id of the cluster; None if the id is unknown."""
         found: str | None = self._coordinator._cluster.cluster_id
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics, as Kafka writes them, where they are known."""
+        """Return the known ids of topics, as Kafka writes them."""
         cluster = self._coordinator._cluster
         found = {name: cluster.topic_id(name) for name in sorted(set(topics))}
         return {name: id_text(one) for name, one in found.items() if one is not None}
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """
-        Return the next offset that a poll would read of a partition; None if unknown.
+        Return the next offset of a partition that a poll would read; None if unknown.
 
-        Unlike :meth:`position` it is past the records that an unfinished poll has taken.
+        Unlike :meth:`position`, this is past the records that an unfinished poll has
+        taken.
         """
         position = self._position(tp)
         return None if position is None else int(position.offset)

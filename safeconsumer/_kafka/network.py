@@ -1,12 +1,13 @@
 """
-Uses kafka-python's network in each of its versions; only this module tells them apart.
+Hides the differences between the networks of kafka-python's versions.
 
-kafka-python 3.1, its main branch in August 2026, has networks that can be exchanged
-(``kafka.net.backend``). Classes have moved or are gone; coroutines wait by a method of the
-network, no longer of the manager of connections; a plain ``Future`` cannot be awaited; and
-a call that waits for the network gives up some seconds after its own time.
-``tests/unit/contract/test_private_names.py`` reads ``HAS_BACKENDS`` in ``if`` and
-``else``: each branch counts for the version in which it runs.
+kafka-python 3.1, the main branch in August 2026, has exchangeable networks
+(``kafka.net.backend``). Some classes have moved or are gone. Coroutines wait with a
+method of the network and no longer with one of the connection manager. A plain
+``Future`` cannot be awaited, and a call that waits for the network gives up some
+seconds after its own timeout. ``tests/unit/contract/test_private_names.py`` reads
+``HAS_BACKENDS`` in ``if`` and ``else`` and counts each branch for the version in which
+the branch runs.
 """
 
 from collections.abc import Callable
@@ -29,21 +30,21 @@ NetworkSelector: Any = _LOOP.NetworkSelector
 Task: Any = _LOOP.Task
 KafkaTCPTransport: Any = import_module(_WITHOUT_TLS).KafkaTCPTransport
 KafkaSSLTransport: Any = import_module(_WITH_TLS).KafkaSSLTransport
-# 3.1 has no such class: the network itself makes sockets.
+# Version 3.1 has no such class, because the network itself makes sockets.
 KafkaNetSocket: Any = (
     None if HAS_BACKENDS else import_module("kafka.net.inet").KafkaNetSocket
 )
-# 3.0 has no such class: its KafkaNetSocket has a kind that connects by a proxy.
+# Version 3.0 has no such class; one kind of KafkaNetSocket connects through a proxy.
 KafkaTCPProxy: Any = (
     import_module("kafka.net.proxy").KafkaTCPProxy if HAS_BACKENDS else None
 )
-# The type of futures that coroutines of the loop can wait for.
+# The type of futures for which coroutines of the loop can wait.
 LoopFuture: Any = _LOOP.SelectorFuture if HAS_BACKENDS else Future
 
 
 def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Let the IO thread call a function soon; any thread.
+    Let the IO thread call a function soon; any thread may call this.
 
     Raises:
         RuntimeError, KafkaError: the network is closed.
@@ -55,17 +56,17 @@ def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python i
 
 
 def new_future(net: Any) -> Any:  # noqa: ANN401 - as above
-    """Make a future that coroutines can wait for; any thread."""
+    """Make a future for which coroutines can wait; any thread may call this."""
     return net.create_future() if HAS_BACKENDS else Future()
 
 
 async def await_for(manager: Any, future: Any, timeout_ms: float | None) -> Any:  # noqa: ANN401 - as above
     """
-    Wait for a future, any thread's, in a coroutine; return its value.
+    Wait in a coroutine for a future of any thread; return the future's value.
 
     Raises:
-        KafkaTimeoutError: the time is over; the future does not change.
-        Exception: the future's own.
+        KafkaTimeoutError: the time is over; the future stays unchanged.
+        Exception: the future has failed with this exception.
     """
     wait = manager._net.await_for if HAS_BACKENDS else manager.wait_for
     return await wait(future, timeout_ms)
@@ -75,7 +76,7 @@ def run(net: Any, call: Callable[..., Any], timeout_ms: float | None) -> Any:  #
     """
     Run a coroutine function that takes a timeout, and wait for its value.
 
-    None is ``default_api_timeout_ms``, where kafka-python has that setting.
+    A timeout of None means ``default_api_timeout_ms``, where that setting exists.
     """
     limit = {}
     if HAS_BACKENDS:
@@ -86,7 +87,7 @@ def run(net: Any, call: Callable[..., Any], timeout_ms: float | None) -> Any:  #
 
 
 def longest_wait(net: Any, timeout_ms: float | None = None) -> float | None:  # noqa: ANN401 - as above
-    """Return the seconds after which :func:`run` gives up; None: never."""
+    """Return the seconds after which :func:`run` gives up; None if it never does."""
     seconds: float | None
     seconds = net._bridge_deadline_secs(timeout_ms) if HAS_BACKENDS else None
     return seconds
@@ -104,13 +105,13 @@ def wait_timeout_error(
 
 
 def loop_error(net: Any) -> object:  # noqa: ANN401 - as above
-    """Return the error by which a loop has ended, if it has."""
-    # The asyncio loop, which 3.1 also offers, never ends by an error.
+    """Return the error that ended a loop, or None."""
+    # The asyncio loop, which 3.1 also offers, never ends with an error.
     return getattr(net, "_exception", None)
 
 
 def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-    """Wait for a time until the sender of a producer that is being closed has ended."""
+    """Wait up to ``seconds`` for the sender of a closing producer to end."""
     if HAS_BACKENDS:
         ended = producer._sender._loop_future
         producer._net.wait_for(ended, seconds * 1000, raise_error=False)
@@ -120,11 +121,11 @@ def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as abo
 
 class _WakingNet:
     """
-    A network whose coroutines wait by a manager, which can end the waits of a poll.
+    A network whose coroutines wait with a manager that can end the waits of a poll.
 
     Args:
         net: upstream's network.
-        manager: its ``wait_for`` replaces ``await_for`` of the network.
+        manager: the manager whose ``wait_for`` replaces the network's ``await_for``.
     """
 
     def __init__(self, net: Any, manager: Any) -> None:  # noqa: ANN401 - as above
@@ -163,7 +164,7 @@ class _WakingNet:
 
 
 def wakeable_net(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
-    """Let a network's coroutines wait by a manager's ``wait_for``, as in 3.0."""
+    """Let a network's coroutines wait with a manager's ``wait_for``, as in 3.0."""
     return _WakingNet(net, manager) if HAS_BACKENDS else net
 
 

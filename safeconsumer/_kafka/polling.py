@@ -1,4 +1,4 @@
-"""Polls and steps of an iteration, around kafka-python's own."""
+"""Wraps the polls and the iteration steps of kafka-python."""
 
 import math
 import threading
@@ -19,37 +19,39 @@ from safeconsumer._kafka.pausing.listeners import (
 )
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
-# The method that upstream calls for each record; if the class has another one later, a
-# program has wrapped it. None: it was wrapped before this import.
+# The method that upstream calls for each record. If the class has another method later,
+# a program has wrapped it. None means that it was wrapped before this import.
 UPSTREAM_NEXT: Any = KafkaConsumer.__next__
 if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     KafkaConsumer.__module__
 ):
     UPSTREAM_NEXT = None
 
-# Milliseconds. A poll of an iteration that has gated partitions ends after this, so that
-# the gates open: the program cannot pause them before it ends.
+# Milliseconds after which an iteration's poll with gated partitions ends, so that the
+# gates open. The program cannot pause these partitions before the poll ends.
 _GATING_STEP_MS = 500
 
 Polled = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class WokenUpError(Exception):
-    """Ends a poll without records, from within upstream's loop."""
+    """Raised inside upstream's loop to end a poll without records."""
 
 
 class Polling:
     """
-    Does the work before and after each poll, and each step of an iteration.
+    Does the work before and after each poll and each step of an iteration.
 
-    Thread rules: on the polling thread; :class:`Iteration` allows one at a time.
+    Thread rules: the polling thread calls the methods; :class:`Iteration` allows one
+    poll at a time.
 
     Args:
         consumer: an adopted consumer.
-        iteration: the consumer's.
-        change: repeats interrupted changes of the subscription or assignment.
-        hold_calls: lifts the holds of interrupted blocks.
-        journal: writes the returned records; None: there is no journal.
+        iteration: the iteration of the consumer.
+        change: the object that repeats interrupted changes of the subscription or
+            assignment.
+        hold_calls: the object that lifts the holds of interrupted blocks.
+        journal: the recorder that writes the returned records; None without a journal.
     """
 
     def __init__(
@@ -69,13 +71,13 @@ class Polling:
 
     def polled_at(self) -> float | None:
         """
-        Return when a ``poll`` last began or continued to wait; None: no poll has begun.
+        Return when a ``poll`` last started or continued to wait; None before any poll.
 
-        The time is in seconds since the epoch; ``max.poll.interval.ms`` begins then. Any
-        thread.
+        The time is in seconds since the epoch, and ``max.poll.interval.ms`` counts from
+        it. Any thread may call this.
         """
         at = self._polled_at
-        now, wall = self._ledger.now()  # read after ``at``, so that it is never earlier
+        now, wall = self._ledger.now()  # read after ``at``, so never earlier than it
         return None if at is None else wall - (now - at)
 
     def poll(
@@ -85,7 +87,7 @@ class Polling:
         max_records: int | None,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> Polled:
-        """Return kafka-python's records, without those that a hold covers at the return."""
+        """Return kafka-python's records, except those that a hold covers when it returns."""
         if not self._iteration.is_stepping():
             refuse_in_listener(self._consumer, "poll")
             self._subscription.refuse_other_poll()
@@ -115,19 +117,19 @@ class Polling:
         records, is_late = self._poll_upstream(
             upstream, timeout_ms, max_records, update_offsets
         )
-        if is_late:  # a pause may have returned while hooks ran: repeat P1's check
+        if is_late:  # a pause() may have returned while hooks ran: repeat P1's check
             records = self._fetcher.put_back_quiet(records)
         if not is_step:  # an iteration stops at its next poll
             self._fetcher.wakeup.is_asked = False
         if journal is not None:
             journal.polled(records, began, is_peek=not update_offsets)
-        # Make no call after this one: a signal handler raises either before it, and the
-        # records are delivered again, or after the caller has them.
+        # No call may follow this one. A signal handler then raises either before it,
+        # and the records are delivered again, or after the caller has the records.
         self._fetcher.delivered()
         return records
 
     def _begin_call(self, *, is_step: bool) -> float:
-        # Begins the ledger's call, and returns the limit of the poll's time.
+        # Starts the ledger's call, and returns the time limit of the poll.
         self._polled_at, _ = self._ledger.now()
         is_gating = self._ledger.begin_call()
         if self._fetcher.wakeup.is_asked:
@@ -148,7 +150,7 @@ class Polling:
             wakeup.poller = None
             self._ledger.end_call()
             is_late = self._ledger.deliver()
-            if self._consumer._closed:  # another thread or a signal handler closed it
+            if self._consumer._closed:  # another thread or a handler closed it
                 self._fetcher.close(is_in_poll=True)
                 self._ledger.deliver()
         return records, is_late
@@ -156,8 +158,8 @@ class Polling:
     def poll_once(
         self, upstream: Callable[..., Polled], timer: object, *given: object
     ) -> Polled:
-        """Fetch once, as kafka-python's loop does; put back records of held partitions."""
-        # Upstream's poll served the group just now.
+        """Fetch once, as kafka-python's loop does; put back held partitions' records."""
+        # Upstream's poll has just served the group.
         self._polled_at, _ = self._ledger.now()
         records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
         if not records and self._fetcher.wakeup.is_asked:
@@ -170,12 +172,12 @@ class Polling:
     def step(
         self, upstream: Callable[[], ConsumerRecord], *, is_wrapped: bool
     ) -> ConsumerRecord:
-        """Return the next record; by ``upstream`` if that is wrapped, as by tracing."""
+        """Return the next record, with ``upstream`` if a program has wrapped that method."""
         refuse_in_listener(self._consumer, "next")
         self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._step
         if is_wrapped:
-            # A lambda, with ``self`` in a cell, would cost each record a tenth of its time.
+            # A lambda, with ``self`` in a cell, would make each record a tenth slower.
             step = partial(self._iteration.wrapped_step, upstream)
         try:
             return self._iteration.alone(step, goes_on=is_wrapped)
@@ -184,8 +186,8 @@ class Polling:
             raise
 
     def _step(self) -> ConsumerRecord:
-        # Upstream calls next(): if a signal handler raised right after that, the record
-        # would be lost. A loop makes no call.
+        # Upstream calls next(), and if a signal handler raised right after that call,
+        # the record would be lost. A ``for`` loop makes no such call.
         consumer = self._consumer
         if consumer._closed:
             raise StopIteration
@@ -199,10 +201,10 @@ class Polling:
         raise StopIteration
 
     def records(self) -> Generator[ConsumerRecord, None, None]:
-        """Return a generator of the next polls' records; an empty one after a wake-up."""
+        """Return a generator of the next polls' records, which is empty after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
-            self._consumer._consumer_timeout = -math.inf  # only this step uses it
+            self._consumer._consumer_timeout = -math.inf  # only this step uses this
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
         records: Generator[ConsumerRecord, None, None] = self._iteration.records()

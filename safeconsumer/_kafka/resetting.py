@@ -1,21 +1,23 @@
 """
 Moves a member's partitions to the offsets to which an operator resets their group.
 
-A task on the IO thread checks the targets as long as a reset is in force. For each
-partition that is quiet, whose records are not in use, and for which the holds topic was
-read:
+A task on the IO thread checks the targets as long as a reset is in force. The task
+takes these steps for each partition that is quiet, whose records are not in use, and
+for which the holds topic was read:
 
-1. the task asks for the topic's id: a partition of a recreated topic is not moved;
-2. it asks for the committed offset. If that is the target, and this ownership began there,
-   the partition is done until the next check, as a transaction may undo the commit;
-3. it calls the listener with the partition as revoked, begins a new ownership at the
-   target, and calls the listener with the partition as assigned. Fetches, records in a
-   worker's queue and commits of the old ownership are void. If the reset ends after the
-   first call, it calls the listener with the kept ownership as assigned;
-4. it commits the target. If the commit fails, the next step 2 finds another offset.
+1. it requests the topic's id, because a partition of a recreated topic is not moved;
+2. it requests the committed offset. If that is the target, and this ownership started
+  there, the partition is done until the next check, because a transaction may undo the
+  commit;
+3. it calls the listener with the partition as revoked, starts a new ownership at the
+  target, and calls the listener with the partition as assigned. Fetches, records in a
+  worker's queue and commits of the old ownership are void. If the reset ends after the
+  first call, the task calls the listener with the kept ownership as assigned;
+4. it commits the target. If the commit fails, step 2 of the next check finds another
+  offset.
 
-After each wait the task checks that the reset is in force and the ownership is the
-same. A coordinator that does not answer delays this task only.
+After each wait the task checks that the reset is still in force and the ownership is
+still the same. A coordinator that does not respond delays only this task.
 """
 
 import logging
@@ -39,20 +41,20 @@ log = logging.getLogger("safeconsumer.group")
 _CHECK_SECONDS = 0.2
 # Seconds between two checks of the committed offsets of moved partitions.
 _RECHECK = 3.0
-# The number of partitions to ask about in a second: thousands are asked about less often.
+# The most partitions to query in a second; thousands are queried less often.
 _MOST_PER_SECOND = 250
-# Milliseconds for a request and for a commit; then the task tries again.
+# The timeout of a request and of a commit, in milliseconds; then the task tries again.
 _TIMEOUT_MS = 2000.0
 
 States = dict[TopicPartition, OwnedPartitionState]
 
-BUSY = "waits: the program, or a handler, works on records of it"
-JOINING = "waits: its group rebalances"
-UNREAD = "waits: the holds topic is not read up to its assignment yet"
+BUSY = "waits: the program, or a handler, is processing its records"
+JOINING = "waits: its group is rebalancing"
+UNREAD = "waits: the holds topic was not read up to its assignment yet"
 RECREATED = "is not moved: its topic was deleted and recreated since"
-NO_POSITION = "waits: its position is asked for"
+NO_POSITION = "waits: its position was requested, and is not known yet"
 SILENT = (
-    "waits: its coordinator does not answer, or a transaction that commits offsets of it "
+    "waits: its coordinator does not respond, or a transaction that commits its offsets "
     "is open"
 )
 
@@ -63,10 +65,12 @@ class Resetting:
 
     Args:
         consumer: an adopted consumer; the object keeps no reference to it.
-        resets: has the targets, and gets the reasons why partitions are not moved yet.
-        busy: returns the partitions of which records are in use.
+        resets: the object that has the targets, and receives the reasons why partitions
+            are not moved yet.
+        busy: returns the partitions whose records are in use.
 
-    Thread rules: :meth:`wake` on any thread; everything else is the IO thread's.
+    Thread rules: any thread may call :meth:`wake`; only the IO thread calls the other
+    methods.
     """
 
     def __init__(
@@ -81,14 +85,16 @@ class Resetting:
         self._consumer = weakref.ref(consumer)
         self._resets, self._busy = resets, busy
         self._is_running = False
-        # By done partition, the ownership, its target, and the time of the next check.
+        # By finished partition, its ownership, its target, and the time of the next
+        # check.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
-        # The situation at the last check, if no partition was due, and the time of the next.
+        # The situation at the last check, if no partition was due, and the time of the
+        # next check.
         self._idle_situation: tuple[object, ...] = ()
         self._idle_until = 0.0
         # The last target of each partition that is not moved yet.
         self._last_targets: dict[TopicPartition, Target] = {}
-        # The ownerships that the listener was last called with as revoked.
+        # The ownerships that the last call of the listener reported as revoked.
         self._revoked: States = {}
 
     def wake(self) -> None:
@@ -105,7 +111,7 @@ class Resetting:
                 try:
                     await self._check_targets()
                 except Exception:
-                    log.exception("resets of the group are tried again")
+                    log.exception("resets of the group failed, and are tried again")
                 await self._coordinator._net.sleep(_CHECK_SECONDS)
         finally:
             self._is_running = False
@@ -127,7 +133,7 @@ class Resetting:
         await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
         if found == self._idle_situation and self._ledger.now()[0] < self._idle_until:
-            return  # thousands of partitions are checked only if something has changed
+            return  # nothing has changed: do not check thousands of partitions again
         self._last_targets |= {
             TopicPartition(*tp): one for tp, one in self._targets.items()
         }
@@ -136,7 +142,7 @@ class Resetting:
             await self._continue_at_commits(lifted)
         troubles: dict[tuple[str, int], str] = {}
         due, before = self._due(troubles), self._resets.troubles
-        # The requests may take seconds: until then the last reasons stay reported.
+        # The requests may take seconds; until then the last reasons stay reported.
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:
@@ -166,7 +172,7 @@ class Resetting:
         return state if isinstance(state, OwnedPartitionState) else None
 
     def _situation(self) -> tuple[object, ...]:
-        # Ownerships, holds and gates are in the table, another object after each change.
+        # The table has the ownerships, holds and gates; each change makes a new table.
         return (
             self._resets.targets,
             self._ledger.table(),
@@ -176,7 +182,7 @@ class Resetting:
         )
 
     def _due(self, troubles: dict[tuple[str, int], str]) -> States:
-        """Return the partitions to check now; add the reasons why others wait."""
+        """Return the partitions to check now; add the reasons why other partitions wait."""
         now, found, recreated = self._ledger.now()[0], {}, []
         obstacles = self._obstacles() if self._targets else {}
         for known, target in self._targets.items():
@@ -221,7 +227,7 @@ class Resetting:
         )
 
     def _still_valid(self, states: States, targets: Mapping[Any, Target]) -> States:
-        """Return those ownerships that last, with the same target and no obstacle."""
+        """Return the ownerships that still exist, with the same target and no obstacle."""
         obstacles = self._obstacles()
         return {
             tp: state
@@ -254,10 +260,10 @@ class Resetting:
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
             position = state.position
-            # Compares offsets only, as a position has no metadata.
+            # Only the offsets are compared, because a position has no metadata.
             stands_there = position is not None and position.offset == target.offset
             if is_there and position is None and state.reset_strategy is None:
-                # The last owner may have moved the partition.
+                # The previous owner may have moved the partition.
                 troubles[tp] = NO_POSITION
             elif is_there and state.reset_target != target and stands_there:
                 self._subscription.begin_at_reset(tp, target)
@@ -269,15 +275,15 @@ class Resetting:
             else:
                 to_move[tp] = state
         self._note_done(done, targets)
-        # If the operator's hold is lifted meanwhile, records must not be delivered and
-        # committed before this commit.
+        # If the operator's hold is lifted in the meantime, records must not be
+        # delivered and committed before this commit.
         self._resets.hold(to_commit)
         begun = await self._restart_at_targets(to_move, targets)
         await self._commit({**self._still_valid(to_commit, targets), **begun}, targets)
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
-        with suppress(KafkaError):  # afterwards the known ids count, as for commits
+        with suppress(KafkaError):  # on failure the known ids count, as for commits
             update = coordinator._cluster.request_update()
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 
@@ -286,8 +292,8 @@ class Resetting:
     ) -> States:
         if not due:
             return {}
-        # This member places its own hold before it checks the operator's: if that is lifted
-        # in between, the partitions stay quiet until this is done.
+        # This member places its own hold before it checks the operator's hold. If that
+        # hold is lifted in between, the partitions stay quiet until the move is done.
         self._resets.hold(due)
         self._revoked = due = self._still_valid(due, targets)
         await self._call_listener("on_partitions_revoked", due)
@@ -315,7 +321,7 @@ class Resetting:
                 method, sorted(partitions)
             )
         except Exception:
-            log.exception("a rebalance listener failed as partitions were reset")
+            log.exception("a rebalance listener failed while partitions were reset")
 
     async def _commit(self, due: States, targets: Mapping[Any, Target]) -> None:
         # A new ownership may have a gate, which the reader of the holds topic opens.
@@ -335,7 +341,7 @@ class Resetting:
         self._note_done(kept, targets)
 
     def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
-        # All done partitions are checked again at the same moments, by one request.
+        # All finished partitions are checked again at the same times, with one request.
         every = max(_RECHECK, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
         until = (self._ledger.now()[0] // every + 1) * every
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}

@@ -1,7 +1,7 @@
 """
-Partitions that refer to the ``assignment()`` that returned them, and types for checkers.
+Defines partitions that refer to their ``assignment()``, and types for type checkers.
 
-kafka-python ships no types of its values.
+kafka-python ships no types for its values.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         partition: int
 
     class ConsumerRecord(NamedTuple):
-        """The same as kafka-python's; keys and values are the deserializers' results."""
+        """The same as kafka-python's class, with the deserializers' keys and values."""
 
         topic: str
         partition: int
@@ -42,10 +42,10 @@ else:
 
 class AssignedPartition(TopicPartition):
     """
-    A ``TopicPartition`` that ``assignment()`` has returned, with all others of that call.
+    A ``TopicPartition`` that ``assignment()`` returned, with the others of that call.
 
-    It equals a plain ``TopicPartition``, with the same hash and ``repr``; a pickle of it, or
-    an object made of its values, is a plain one.
+    The object equals a plain ``TopicPartition``, with the same hash and ``repr``. A
+    pickled copy, or an object made of its values, is a plain ``TopicPartition``.
     """
 
     snapshot: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
@@ -63,8 +63,8 @@ class AssignedPartitions:
     The partitions that ``assignment()`` returns until the assignment changes.
 
     Attributes:
-        assigned: the assignment, by identity.
-        partitions: the partitions; each refers to all of them, by topic.
+        assigned: the assignment, which is compared by identity.
+        partitions: the partitions; each refers to all partitions of the call, by topic.
     """
 
     def __init__(self, assigned: "Mapping[str, Iterable[tuple[str, int]]]") -> None:

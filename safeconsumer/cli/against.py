@@ -1,4 +1,4 @@
-"""Reads the records of topics as a journal, to find records that a client lost unnoticed."""
+"""Reads topics as a journal, to find records that a client lost without noticing."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,10 +21,11 @@ from safeconsumer.journal.format import tp_text
 @frozen
 class TopicJournal:
     """
-    The records that partitions have, as if their producers had written a journal.
+    The records of partitions, as if their producers had recorded them in a journal.
 
     Attributes:
-        at: the time of reading, in seconds since the epoch: the records existed then.
+        at: the time of reading, in seconds since the epoch, at which all records
+            existed.
         firsts: the first offsets of the partitions' logs.
         found: the offsets of their records.
         member: the name under which the records are reported.
@@ -40,7 +41,7 @@ class TopicJournal:
     @property
     def entries(self) -> Iterator[Acked | Kept]:
         """
-        Return the entries of logs' first offsets, and then producers' acknowledgements.
+        Yield entries for the logs' first offsets, then for producers' acknowledgements.
 
         Each access returns a new iterator.
         """
@@ -60,23 +61,24 @@ def topic_journal(
     base: Mapping[str, Any], partitions: Iterable[Named]
 ) -> tuple[TopicJournal, list[str]]:
     """
-    Read topics from their beginning to their present end, committed records only.
+    Read the committed records of topics, from the topics' start to their current end.
 
-    All partitions of the topics are read, as journals lack a partition that no member
-    read.
+    All partitions of the topics are read, because journals lack partitions that no
+    member read.
 
     Args:
         base: kafka-python's settings of the connection.
         partitions: the partitions that journals name.
 
-    Reading creates no topic: a deleted one stays deleted.
+    Reading creates no topic, so a deleted topic stays deleted.
 
     Returns:
         The records, and a line about each partition that does not exist, or that this user
         may not see.
 
     Raises:
-        CommandError: the broker stopped answering, or deleted records meanwhile.
+        CommandError: the broker stopped answering, or deleted records during the
+            reading.
         KafkaError: the topics cannot be read.
     """
     settings = {**base, "isolation_level": "read_committed"}
@@ -89,7 +91,8 @@ def _existing(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:
-    # Lists all topics: a request for one by its name may create it.
+    # The request is for all topics, because a request for one topic by its name may
+    # create it.
     known = consumer.topics()
     there: list[TopicPartition] = []
     troubles: list[str] = []
@@ -113,11 +116,12 @@ def _existing(
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
     firsts = consumer.beginning_offsets(tps) if tps else {}
     ends = consumer.end_offsets(tps) if tps else {}
-    # All records existed at this time: the audit looks for them in journals up to it.
+    # All records existed at this time; the audit looks for them in journals up to it.
     at = time.time()
     consumer.assign(tps)
     for tp, first in firsts.items():
-        # Read from here: the log may begin later by the time of the first poll.
+        # This seek is explicit, because the log may start later by the time of the
+        # first poll.
         consumer.seek(tp, first)
     found: dict[Named, Spans] = {}
     for tp, several in records.read(consumer, ends):

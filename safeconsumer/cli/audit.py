@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer audit``: reports what journals prove or refute."""
+"""Implements ``safeconsumer audit``: reports the guarantees that journals prove or refute."""
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class _Verdict:
 
     Attributes:
         rows: the rows.
-        troubles: the reasons why journals, or topics, could not be read.
+        troubles: the reasons why journals or topics could not be read.
         journals: the number of journals.
         shown: the entries around violations, by row.
         streams: a line about each stream.
@@ -59,7 +59,7 @@ class _Verdict:
 
     @property
     def status(self) -> int:
-        """The status of the command."""
+        """The exit status of the command."""
         return status_of(self.rows, is_complete=not self.troubles)
 
     @property
@@ -84,8 +84,8 @@ class _Verdict:
     multiple=True,
     type=click.Choice(CHECKS),
     metavar="CHECK",
-    help="Leave a check out by the name that it has in the output, for example one "
-    "that cannot be judged here.",
+    help="Leave out a check, by its name in the output, for example a check that "
+    "cannot be judged.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(
@@ -210,8 +210,8 @@ def _trace(
 
 
 def _write_files(verdict: _Verdict, files: Mapping[Path, str]) -> int:
-    # Returns the status of the command. An error comes after the verdict, which it does
-    # not change.
+    # Returns the status of the command. A write error is reported after the verdict,
+    # and does not change it.
     status = verdict.status
     for path, text in files.items():
         try:
@@ -263,7 +263,8 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         check_there(journals)
         yield load(map(Path, journals))
         return
-    # Imported only with --master: these modules load slowly, and need an extra.
+    # These modules are imported only with --master, because they load slowly and need
+    # an extra.
     from safeconsumer.cli.spark_session import session  # noqa: PLC0415
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
@@ -284,7 +285,7 @@ def _read_topics(
 
 
 def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
-    # Each row shows whether all journals were read: otherwise no row is a clean verdict.
+    # Each row shows whether all journals were read; if not, no row is a clean verdict.
     lines = (json.dumps({**row.as_dict(), "is_complete": is_complete}) for row in rows)
     return "".join(f"{line}\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""Reads checkpoints of Spark streams for an audit, in local folders or by Spark."""
+"""Reads checkpoints of Spark streams for an audit, from local folders or with Spark."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from safeconsumer.holds.explain import counted, first_of, printable
 from safeconsumer.spark.platforms import is_of_spark, reason
 
 _MOST_NAMED = 10  # the number of groups that a message names
-_NOT_THERE = "PATH_NOT_FOUND"  # Spark's word for it
+_NOT_THERE = "PATH_NOT_FOUND"  # Spark's error class for a missing path
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is not a scheme
 
 
@@ -47,8 +47,8 @@ class Streams:
 
         Raises:
             CheckpointError: a checkpoint cannot be read.
-            CommandError: an option is missing, a folder is not there, or the holds topic
-                names no such group.
+            CommandError: an option is missing, a folder does not exist, or the holds
+                topic has no record of the group.
         """
         if self.group is None or not self.folders:
             if self.group is None and not self.folders:
@@ -82,7 +82,7 @@ class Streams:
         )
         return (
             f"S1  {found.name}: batches {first.number} to {last.number}, "
-            f"{counted(holds, 'hold')} of {self.group} meanwhile"
+            f"{counted(holds, 'hold')} of {self.group} in that time"
         )
 
 
@@ -98,7 +98,7 @@ stream_options = options(
     ),
     click.option("--group", help="The group whose holds the streams obey."),
 )
-"""Gives a command the streams that it judges; it is called with ``streams``."""
+"""Gives a command the streams that it judges, as the argument ``streams``."""
 
 
 def _check_named(group: str, known: AbstractSet[str]) -> None:

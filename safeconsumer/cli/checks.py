@@ -1,4 +1,4 @@
-"""Checks that groups, scopes and control topics of a command exist."""
+"""Checks that the groups, scopes and control topics that a command names exist."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None
     Check that each scope covers something that the group consumes.
 
     Raises:
-        CommandError: a scope covers nothing; the message suggests similar ones.
+        CommandError: a scope covers nothing; the message suggests similar names.
     """
     if text := scopes.mistakes(view, found, operator.topics):
         raise CommandError(text)
@@ -26,8 +26,8 @@ def check_known(operator: Operator, view: View) -> None:
     Check that the group exists, or has a hold.
 
     Raises:
-        CommandError: the group does not exist and has no hold, or holds cannot be
-            read; the message suggests similar ones.
+        CommandError: the group does not exist and has no hold, or holds cannot be read;
+            the message suggests similar names.
     """
     if not view.is_known:
         message = scopes.unknown_group(view, operator.groups())

@@ -1,4 +1,4 @@
-"""Checks the requirements of a command at the cluster before it begins."""
+"""Checks the requirements of a command on the cluster before the command starts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.scopes import suggestion
 from safeconsumer.holds.explain import printable
 
-# A name that no topic can have: asking for it returns no topic.
+# The errors for a topic that does not exist, or whose name no topic can have.
 _MISSING = (
     kafka_errors.InvalidTopicError,
     kafka_errors.UnknownTopicOrPartitionError,
@@ -24,7 +24,7 @@ def partitions_of(
     base: Mapping[str, Any], topics: Iterable[str]
 ) -> dict[str, frozenset[int] | None]:
     """
-    Return the partitions of topics; None for one that does not exist. It creates none.
+    Return the partitions of topics, None for a missing topic; no topic is created.
 
     Raises:
         CommandError: the broker refuses.
@@ -47,7 +47,7 @@ def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str
     Return the topics that, by their settings, are not compacted.
 
     Raises:
-        KafkaError: the broker could not be asked.
+        KafkaError: the broker could not be queried.
     """
     with clients.admin(base) as admin:
         found = settings_of(admin, sorted(topics))
@@ -70,13 +70,13 @@ def existing(
     Args:
         base: how to reach the broker.
         topics: their names.
-        mend: the advice if one of them does not exist; without it the message suggests
+        mend: the advice if a topic does not exist; without advice the message suggests
             similar names.
-        status: how the command ends then.
+        status: the exit status in that case.
 
     Raises:
-        CommandError: some topics do not exist, whose names the message has; or the
-            broker refuses.
+        CommandError: some topics do not exist, which the message names; or the broker
+            refuses.
         KafkaError: the broker does not answer.
     """
     with clients.admin(base) as admin:

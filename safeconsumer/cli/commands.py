@@ -1,4 +1,4 @@
-"""Lists every command in one group, and imports a command's module when it is called."""
+"""Lists every command in one group, and imports a command's module on its first use."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import click
 from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.statuses import Status
 
-# By use, each command's module below this package and its name there.
+# By purpose, each command with its module in this package and its name in that module.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Hold": {
         "pause": "holding.pause",
@@ -47,17 +47,17 @@ WHERE = {name: where for one in _COMMANDS.values() for name, where in one.items(
 @contextlib.contextmanager
 def _ended() -> Iterator[None]:
     """
-    End with the documented status if the output's reader stops, or Ctrl-C comes.
+    End with the documented status if the output's reader stops, or on Ctrl-C.
 
-    This covers the import of a command, too, where click would end with status 1.
+    This also covers the import of a command, where click would end with status 1.
     """
     try:
         yield
     except BrokenPipeError:
-        # Standard output is not a file, as in tests, or it is closed.
+        # The errors mean that standard output is not a file, as in tests, or is closed.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            # the rest of the output is written there
+            # the rest of the output goes to os.devnull
             os.dup2(nowhere, sys.stdout.fileno())
         raise SystemExit(Status.CLOSED) from None
     except KeyboardInterrupt:
@@ -66,14 +66,14 @@ def _ended() -> Iterator[None]:
 
 
 class _Commands(Listing):
-    """A group that imports a command when it is used: all together take a second."""
+    """A group that imports a command when it is used, as importing all takes a second."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        """Return the names of all commands, those of one use together."""
+        """Return the names of all commands, grouped by purpose."""
         return [*WHERE]
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:  # noqa: ARG002 - click's
-        """Return the names of commands, by their purpose."""
+        """Return the names of commands by purpose."""
         return {use: [*names] for use, names in _COMMANDS.items()}
 
     def get_command(
@@ -92,7 +92,7 @@ class _Commands(Listing):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the error suggests a similar one, as click knows no names."""
+        """Find a command; if there is none, suggest a similar name, which click cannot do."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -109,7 +109,7 @@ class _Commands(Listing):
         parent: click.Context | None = None,
         **extra: Any,  # noqa: ANN401 - click's
     ) -> click.Context:
-        """Read the options; --help prints the help and ends."""
+        """Parse the options; --help prints the help and exits."""
         with _ended():
             return super().make_context(info_name, args, parent, **extra)
 

@@ -1,4 +1,4 @@
-"""Defines the options for the cluster's address, with the names of Kafka's tools."""
+"""Defines the options for the cluster's address, named as in Kafka's own tools."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from safeconsumer.group.troubles import cannot_log_in, error_text
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 
-# With unknown values of these settings kafka-python fails an assert, or raises a
+# With an unknown value of these settings, kafka-python fails an assert or raises a
 # KeyError.
 _KNOWN = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -42,9 +42,9 @@ class Connect:
     Gives the connection to the cluster, and the settings of group control.
 
     Attributes:
-        base: returns kafka-python's configuration, after a login was tried.
+        base: returns kafka-python's configuration, after a trial login.
         control: returns the settings of group control.
-        is_typed: whether this command line has the cluster's address.
+        is_typed: whether the command line itself gives the cluster's address.
     """
 
     base: Callable[[], dict[str, Any]]
@@ -52,7 +52,7 @@ class Connect:
     is_typed: bool = False
 
     def __call__(self) -> tuple[dict[str, Any], Control]:
-        """Return both."""
+        """Return kafka-python's configuration and the settings of group control."""
         control = self.control()
         return self.base(), control
 
@@ -105,13 +105,13 @@ prefix_option: Callable[[Command], Command] = click.option(
 )
 cluster_options = options("base", _base_of, *_CLUSTER)
 """
-Gives a command the options for the cluster; it is called with ``base``, which returns
+Gives a command the options for the cluster; its argument ``base`` returns
 kafka-python's configuration.
 """
 connection_options = options("connect", _connect, *_CLUSTER, prefix_option)
 """
-Gives a command the options for the cluster and the control topics; it is called with
-``connect``, which returns kafka-python's configuration and the settings of group control.
+Gives a command the options for the cluster and the control topics; its argument
+``connect`` returns kafka-python's configuration and the settings of group control.
 """
 
 
@@ -159,7 +159,8 @@ def _check_values(configs: Mapping[str, Any]) -> None:
 
 
 def _check_login(configs: Mapping[str, Any]) -> None:
-    # On another thread: kafka-python's loop swallows an interrupt between two tasks.
+    # The login runs on another thread, because kafka-python's loop swallows an
+    # interrupt between two tasks.
     asking = TimedCall(lambda: login.trouble(configs, _LOGIN_SECONDS))
     try:
         first = asking.result(_LOGIN_SECONDS + _CLOSE_SECONDS)
@@ -188,7 +189,7 @@ def servers_of(text: str) -> list[str]:
         is_alone = not host or (":" in host and not host.endswith("]"))
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
         is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
-        # For example the address of a web page.
+        # A common mistake is the address of a web page.
         if "/" in one or not (is_alone or is_port):
             message = f"{one[:100]!r} is not HOST:PORT"
             raise CommandError(message)

@@ -105,7 +105,8 @@ def _export(
     address: tuple[str, int],
     closing: ExitStack,
 ) -> None:
-    # The pages' port needs the token that can place holds, and is for this machine only.
+    # The pages' port needs the token that can place holds, and serves only this
+    # machine.
     prometheus, (name, port) = import_module("prometheus_client"), address
     registry = prometheus.CollectorRegistry()
     registry.register(figures)

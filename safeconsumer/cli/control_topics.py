@@ -27,7 +27,7 @@ from safeconsumer.group.fold import RawRecord
 
 def read_control(base: Mapping[str, Any], name: str) -> Control:
     """
-    Read the holds topic from its beginning to its present end.
+    Read the holds topic from its start to its current end.
 
     Args:
         base: kafka-python's settings of the connection.
@@ -54,7 +54,7 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
     Return the id of the cluster that an admin client is connected to.
 
     Raises:
-        KafkaError: the broker could not be asked.
+        KafkaError: the broker could not be queried.
     """
     found: str | None = admin.describe_cluster()["cluster_id"]
     return found

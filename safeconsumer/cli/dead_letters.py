@@ -38,7 +38,7 @@ def dead_letters() -> None:
 def _parse_place(
     _context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, tuple[int, int] | None]:
-    # A topic, or one letter in it.
+    # Returns a topic, and the partition and offset of a single letter in it, or None.
     if match := _LETTER.fullmatch(letters.place_of(text)):
         return match[1], (int(match[2]), int(match[3]))
     if parameter.name == "letter":
@@ -181,12 +181,12 @@ def replay(
     all. kafka-consumer-groups.sh --reset-offsets sets the group back.
 
     A run with --from, --error or --since begins there, too, and commits nothing:
-    letters that it passes over stay for other runs, and the next run sends its letters
-    again, with --limit the same ones each time. TOPIC:PARTITION@OFFSET, as list shows
-    it, sends this letter, whatever was sent before, and commits nothing either; --from,
+    letters that it skips stay for other runs, and the next run sends its letters again,
+    with --limit the same ones each time. TOPIC:PARTITION@OFFSET, as list shows it,
+    sends this letter, whatever was sent before, and commits nothing either; --from,
     --error and --since are refused beside it.
 
-    A letter that cannot be sent is named, and passed over: send it by its name later.
+    A letter that cannot be sent is reported and skipped: send it by its name later.
     """
     topic, at = which
     if at and wanted.is_filter:
@@ -244,7 +244,8 @@ def _dry_run(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
 
 
 def _replay(replaying: Replay, run: Callable[[], None]) -> None:
-    # The command waits for sent letters and commits them, unless a second Ctrl-C comes.
+    # The command waits until sent letters are acknowledged and commits their offsets,
+    # unless a second Ctrl-C arrives.
     def stop(count: int) -> None:
         if count == LAST:
             raise KeyboardInterrupt

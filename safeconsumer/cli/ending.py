@@ -1,4 +1,4 @@
-"""Ends commands at a signal, even if their output has no reader any more."""
+"""Ends commands on a signal, even if their output no longer has a reader."""
 
 import contextlib
 import math
@@ -15,12 +15,12 @@ from safeconsumer.cli.statuses import Status
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 
-# Seconds that a worker gets to end after a second signal; it needs 2.
+# Seconds that a worker may take to end after a second signal; it needs 2.
 _SECONDS = 5.0
 # Seconds without a reader after which an output is abandoned.
 _UNREAD_SECONDS = 1.0
 _CHECK_SECONDS = 0.1
-# A signal without another use, which Python ignores by default.
+# A signal without another use in this package, which Python ignores by default.
 _INTERRUPT = signal.SIGURG
 
 
@@ -29,25 +29,25 @@ def ended_by_signals(
     worker: Worker, report: Callable[[Report], Status]
 ) -> Iterator[None]:
     """
-    Stop a worker at the first signal; abandon its handlers at the second.
+    Stop a worker on the first signal; abandon its handlers on the second.
 
-    As in :func:`stopped_by_signals`, no thread waits for a reader of stdout or stderr, not
-    even with the last lines of the process. The process ends within five seconds after the
-    second signal, even if its main thread is in another call that never returns. If a
-    hook made that call, the process ends after the first signal, once the worker is
-    closed.
+    As in :func:`stopped_by_signals`, no thread waits for a reader of stdout or stderr,
+    not even to write the last lines of the process. The process ends within five
+    seconds after the second signal, even if its main thread is in another call that
+    never returns. If a hook made that call, the process ends after the first signal,
+    once the worker is closed.
 
     Args:
         worker: the worker that runs in the block.
-        report: writes how the worker ended and returns the status of the process; called
-            if the main thread cannot do so.
+        report: writes how the worker ended, and returns the exit status; called if the
+            main thread cannot do so.
     """
     hanging: Report | None = None
     is_over, end = False, math.inf
 
     def check(count: int) -> None:
         nonlocal hanging, end
-        # If only a handler's thread is in the hook, run() has returned by now.
+        # If only the thread of a handler is in the hook, run() has returned by now.
         if hanging is not None and not is_over:
             os._exit(report(hanging))
         hanging = None if is_over else hanging_report(worker)
@@ -68,18 +68,18 @@ def stopped_by_signals(
     stop: Callable[[], object], check: Callable[[int], None] | None = None
 ) -> Iterator[None]:
     """
-    Call ``stop`` at SIGINT or SIGTERM, in the main thread.
+    Call ``stop`` on SIGINT or SIGTERM, in the main thread.
 
-    From the first signal on :class:`UnreadOutputs` gives up an output that takes no data
-    for a second: a write without a reader succeeds, in every thread and library, the block
-    continues after it, and Python has no data to flush at its exit. A reader that still
-    reads gets whole lines.
+    From the first signal on, :class:`UnreadOutputs` gives up an output that accepts no
+    data for a second. A write without a reader then succeeds in every thread and
+    library, the block continues after it, and Python has no data to flush at its exit.
+    A reader that still reads gets whole lines.
 
     Args:
-        stop: asks the block to end.
-        check: called ten times a second from then on, with the number of signals, and also
-            after the block, until the process ends; None: outputs are abandoned only
-            during the block.
+        stop: tells the block to end.
+        check: called ten times a second from the first signal on, with the number of
+            signals, even after the block, until the process ends. None: outputs are
+            abandoned only during the block.
     """
     asked, count, is_over = InterruptibleEvent(), 0, False
 
@@ -104,7 +104,7 @@ def stopped_by_signals(
         with taking((signal.SIGINT, signal.SIGTERM), take):
             yield
     finally:
-        if count:  # Python would flush stdout at its exit, when that thread is gone
+        if count:  # Python's flush at exit would come without the watching thread
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
         is_over = True
@@ -113,7 +113,7 @@ def stopped_by_signals(
 
 @contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt at a SIGTERM, so that the block can clean up."""
+    """Raise KeyboardInterrupt on a SIGTERM, so that the block can clean up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -133,16 +133,16 @@ class UnreadOutputs:
     """
     Gives up outputs of this process that have no reader.
 
-    1. The output becomes ``/dev/null``, under the same number.
+    1. The output becomes ``/dev/null``, under the same file descriptor.
     2. A signal interrupts every thread: a blocked write fails with EINTR, and Python
-       repeats it under that number, where it succeeds.
+       repeats it on that descriptor, where it succeeds.
     """
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
     def check(self) -> None:
-        """Give up the outputs that have taken no data for a second."""
+        """Give up the outputs that have accepted no data for a second."""
         now = time.monotonic()
         for output in (1, 2):
             if _can_be_written(output):

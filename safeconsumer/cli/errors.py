@@ -16,7 +16,7 @@ from safeconsumer.errors.base import (
 from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.holds.explain import printable
 
-# The key in a command's context for the error of the first connection: later errors are
+# The key in a command's context for the error of the first connection; later errors are
 # only timeouts.
 FIRST_TROUBLE = "safeconsumer.first_trouble"
 
@@ -35,7 +35,7 @@ def explained(context: click.Context) -> Iterator[None]:
     try:
         yield
     except click.exceptions.Exit:
-        # Exit is a RuntimeError; a block may raise it while it handles an error.
+        # Exit is a RuntimeError; a block may raise Exit while it handles an error.
         raise
     except (Exception, KeyboardInterrupt) as raised:
         error = _cause_of(raised, context.meta.get(FIRST_TROUBLE))
@@ -50,7 +50,8 @@ def _cause_of(error: BaseException, first: BaseException | None) -> BaseExceptio
     if first is not None and isinstance(error, kafka_errors.KafkaTimeoutError):
         return first
     # If kafka-python's event loop is interrupted between two steps of a task, it finds
-    # that the task has not ended, and raises that error instead of the interrupt.
+    # that the task has not ended, and raises an error about that instead of the
+    # interrupt.
     one: BaseException | None = error if isinstance(error, RuntimeError) else None
     while one is not None and not isinstance(one, KeyboardInterrupt):
         one = one.__context__
@@ -65,14 +66,15 @@ def _line(error: BaseException) -> str:
 
 
 def _cluster_status(error: BaseException) -> Status | None:
-    # None: the output's reader has gone (kafka-python has a class of that name, too), or
-    # the system refuses: then the command ends with BROKEN, as without this block.
+    # The result is None if the output's reader has gone (kafka-python has a class of
+    # that name, too), or if the system refuses; the command then ends with BROKEN, as
+    # without this block.
     if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
         return None
     return status_of(error)
 
 
-# The first class that matches counts; other errors are not foreseen.
+# The first class that matches counts; any other error is unexpected.
 _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
     (CommandError, lambda error: error.status),
     (ControlTopicError, lambda _: Status.REFUSED),
@@ -85,7 +87,7 @@ _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
 
 
 def give_up(context: click.Context, why: str, status: Status) -> None:
-    """End the command."""
+    """Print the reason on stderr, and end the command."""
     complain(" ".join(why.split()))
     context.exit(status)
 
@@ -96,7 +98,7 @@ def complain(text: str) -> None:
 
 
 def status_of(error: BaseException | None) -> Status:
-    """Return the status for an error of the cluster or of the way to it."""
+    """Return the status for an error of the cluster or of the connection to it."""
     return _STATUSES[kind_of(error)]
 
 

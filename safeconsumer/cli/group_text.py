@@ -1,4 +1,4 @@
-"""Formats what commands about groups print; it does no input or output."""
+"""Formats the output of commands about groups, without doing input or output itself."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,11 +23,11 @@ def columns(
     rows: Iterable[Sequence[str]], indent: str = "  ", widths: list[int] | None = None
 ) -> list[str]:
     """
-    Return rows as lines, each column as wide as its widest cell, all of it printable.
+    Return rows as printable lines, each column as wide as its widest cell.
 
     Args:
         rows: rows with the same number of cells.
-        indent: the beginning of each line.
+        indent: the text at the start of each line.
         widths: the widths of the columns in earlier rows; the call updates them, for
             rows that come in pieces.
     """
@@ -67,7 +67,7 @@ def status_lines(view: View) -> list[str]:
         lines += _first_rows([_held_row(one, view) for one in held])
     lines += _reset_lines(view)
     if unasked := view.without_lag:
-        lines.append(f"lag unknown: {partitions_text(unasked)} cannot be asked")
+        lines.append(f"lag unknown: {partitions_text(unasked)} cannot be queried")
     elif view.facts.committed and (several := view.uncommitted):
         lines.append(f"lag unknown: {UNCOMMITTED} for {partitions_text(several)}")
     elif view.whole_lag is not None:
@@ -92,9 +92,9 @@ def _reset_lines(view: View) -> Iterator[str]:
 
 def _hold_lines(view: View) -> Iterator[str]:
     """
-    Yield a line for each hold, and below them why some have ended, or may have.
+    Yield a line for each hold, then why some holds have ended, or may have ended.
 
-    Many holds that differ by their partition alone have one line.
+    Many holds that differ only by their partition share one line.
     """
     over: dict[str, list[HoldRecord]] = {}
     rows, scopes = [], []
@@ -103,7 +103,7 @@ def _hold_lines(view: View) -> Iterator[str]:
         words = "" if verdict is None else verdict.words
         rows.append((*one.cells(), words))
         scopes.append(one.scope)
-        # Otherwise the group's line has the reason.
+        # Otherwise the group's line gives the reason.
         if words and words != view.verdict.words:
             over.setdefault(words, []).append(one)
     yield from _first_rows(folded(rows, scopes))
@@ -113,7 +113,7 @@ def _hold_lines(view: View) -> Iterator[str]:
 
 
 def short_verdict(verdict: Verdict) -> str:
-    """Return a verdict as text of one cell, beside a hold's end."""
+    """Return a verdict as text of one cell, which stands beside a hold's end."""
     return verdict.words if verdict.words in _ENDED else verdict_text(verdict)
 
 
@@ -149,6 +149,6 @@ def _held_row(one: Row, view: View) -> tuple[str, ...]:
     lag = lag if lag == UNCOMMITTED else f"lag {lag}"
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
-    is_over = one.verdict.words in _ENDED  # the lines above have the reason
+    is_over = one.verdict.words in _ENDED  # the lines above give the reason
     why = "" if is_quiet or is_over else one.own_reason
     return one.name, one.verdict.words, owner, lag, why

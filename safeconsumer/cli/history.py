@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer history``: lists the changes of holds, and follows them."""
+"""Implements ``safeconsumer history``: lists the changes to holds, and follows them."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -26,7 +26,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.troubles import error_text
 from safeconsumer.holds.explain import printable, utc
 
-# Seconds between two readings of a command that follows.
+# Seconds between two readings with --follow.
 _INTERVAL = 1.0
 
 
@@ -58,15 +58,15 @@ def history(  # noqa: PLR0913 - one parameter per option
     connect: Connect,
 ) -> None:
     """
-    List the changes of holds in the last 30 days, oldest first.
+    List the changes to holds in the last 30 days, oldest first.
 
     Each line has the end of the hold, or the time when it expired. The last record of
     each owner and scope is kept without a limit. With -o json the output has everything
     that an audit needs of the holds topic; with --since it does not, and a field shows that.
 
     With --follow the command continues, and prints the end of a hold that expires, too.
-    If no broker answers at first it ends with 3. Once it has begun it waits for a
-    broker that is away, and Ctrl-C and SIGTERM end it with status 0.
+    If no broker answers at the start, the status is 3. After that, the command waits
+    for a broker that is unreachable, and Ctrl-C and SIGTERM end it with status 0.
     """
     with explained(context), operator_for(connect, group) as operator:
         operator.board.keep_all_records()
@@ -102,7 +102,7 @@ def _document(
     if since is None:
         end = board.ends.get(operator.settings.holds_topic)
         complete = history_since(tuple(board.records), end)
-    else:  # an earlier hold that is still in force is left out
+    else:  # the output lacks earlier holds that are still in force
         complete = until
     cluster = cluster_id(operator.admin)
     return history_document(group, facts, found, complete, until=until, cluster=cluster)
@@ -155,7 +155,7 @@ def _follow(
 
 
 def _readings(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
-    # Yields after each reading of the topics; the first one is over.
+    # Yields after each reading of the topics; the first reading is already done.
     yield
     is_away = False
     while not stopping.wait(_INTERVAL):

@@ -56,7 +56,8 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
 _CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
-# The message of a refusal, and its exit status; nobody types @all by mistake.
+# The message of a refusal, and its exit status; @all needs none, as nobody types it by
+# mistake.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
@@ -83,7 +84,7 @@ class ChangeOptions:
         group: the consumer group.
         owner: the owner of the holds, if the command line names it.
         dry_run: whether the plan is only shown.
-        output: where results go.
+        output: prints the results.
         connect: returns the connection.
     """
 
@@ -95,14 +96,14 @@ class ChangeOptions:
 
     @property
     def owner_name(self) -> str:
-        """The owner of the holds; a CommandError if there is no name for one."""
+        """The owner of the holds; raises a CommandError if no name is known."""
         return owner_of(self.owner)
 
     def carried_out(
         self, operator: Operator, plan: Plan, flags: Mapping[str, bool]
     ) -> Done | None:
         """
-        Carry out a plan, or only show it: then return None.
+        Carry out a plan; in a dry run only show it, and return None.
 
         Args:
             operator: the connection.
@@ -110,8 +111,8 @@ class ChangeOptions:
             flags: the given consents, by the names of the options.
 
         Raises:
-            CommandError: the plan needs a flag that was not given, or is another one by
-                now.
+            CommandError: the plan needs a flag that was not given, or the plan has
+                changed.
         """
         if self.dry_run:
             self._show(operator, plan)
@@ -124,7 +125,7 @@ class ChangeOptions:
                 plan.view,
                 plan.action,
                 operator,
-                # The flags agree to what this plan needs, and to nothing else.
+                # The flags agree only to the needs of this plan.
                 lambda now: now.digest == plan.digest,
             )
         except PlanChangedError as error:
@@ -153,13 +154,13 @@ class ChangeOptions:
         wait: "Wait | None" = None,
     ) -> bool:
         """
-        Print a change, and wait if the user asked for that; tell whether it waited.
+        Print a change, and wait if the user wants that; return whether the call waited.
 
         Args:
             operator: the connection.
             done: the change.
             lines: the change for people.
-            state: the state of the holds by now.
+            state: the current state of the holds, as a word.
             wait: the wait; None if the command has no ``--wait``.
         """
         if not self.output.is_json:
@@ -188,8 +189,8 @@ class Wait:
     The wait after a change of holds.
 
     Attributes:
-        seconds: the longest time; None: the user asked for no wait.
-        what: the state that it waits for, as a word.
+        seconds: the longest time to wait; None if the user wants no wait.
+        what: the awaited state, as a word.
         judge: judges a view of the group.
     """
 
@@ -216,7 +217,7 @@ change_options = options(
     output_options,
     connection_options,
 )
-"""Gives a command these options; it is called with ``change``."""
+"""Gives a command these options, as the argument ``change``."""
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -323,11 +324,11 @@ def pause(  # noqa: PLR0913 - one parameter per option
 
     SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
-    holds: each is complete by itself. Running the same command again does not change
-    existing holds, also extended ones, and places those that an interrupted command did
-    not. It renews holds that have ended, or may have by this clock. With --wait, quiet
-    means that the members obey and work on no record of the scope: no handler runs, and
-    the loop has polled again.
+    holds: each is complete on its own. Running the same command again leaves existing
+    holds unchanged, even extended ones, and places those that an interrupted command
+    did not place. It renews holds that have ended, or may have ended by this machine's
+    clock. With --wait, quiet means that the members obey and work on no record of the
+    scope: no handler runs, and the loop has polled again.
     """
     with explained(context):
         if for_ is not None:  # an error of the action would name the field of a form
@@ -371,7 +372,7 @@ def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
     there = {one.key for one in view.lasting}
     gone = [one.key.scope for one in action.changes if one.key not in there]
     if gone and view.ends is not None:
-        message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
+        message = f"lifted or expired since: {', '.join(gone[:5])}"
         raise waiting.NeverReachedError(message)
     return waiting.is_quiet(view, action.scopes)
 
@@ -393,10 +394,10 @@ def extend(
     for_: str,
 ) -> None:
     """
-    Let your holds of exactly these scopes last longer, counted from now.
+    Make your holds of exactly these scopes last longer, counted from now.
 
-    It never makes them shorter, and never renews holds that have ended, or may have by
-    this clock: place those again with pause.
+    The command never makes holds shorter, and never renews holds that have ended, or
+    may have ended by this machine's clock: place those again with pause.
     """
     with explained(context):
         action = Extend(
@@ -442,14 +443,14 @@ def resume(
     **flags: bool,
 ) -> None:
     """
-    Lift holds of exactly these scopes; others stay, and are named.
+    Lift holds of exactly these scopes; other holds stay, and are listed.
 
-    Lifting a scope is no error if nobody holds any of it and the group consumes it: it
-    also lifts holds that members still obey after a control topic was lost. A hold under
-    which reset-offsets moves the group is lifted once the move is done. If the holds
-    cannot be read, the state of the move is unknown, and --force lifts the scope. With
-    --wait, flowing means that members have read the lift, and that nobody else holds
-    any part of the scope; the same command waits again.
+    Lifting a scope that nobody holds is no error if the group consumes it, because this
+    also lifts holds that members still obey after a control topic was lost. A hold
+    under which reset-offsets moves the group is lifted once the move is done. If the
+    holds cannot be read, the state of the move is unknown, and --force lifts the scope.
+    With --wait, flowing means that members have read the lift, and that nobody else
+    holds any part of the scope; the same command waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -507,7 +508,7 @@ def _lifted(
         return Done(plan=plan, acknowledged=operator.write(plan.changes))
 
     def agrees(now: Plan) -> bool:
-        _refuse(now, flags)  # the user named the scope, whatever its current holds are
+        _refuse(now, flags)  # the user named the scope, regardless of its current holds
         return True
 
     return carry_out(operator, view, plan.action, operator, agrees)
@@ -517,10 +518,10 @@ def _read_view(
     operator: Operator, change: ChangeOptions
 ) -> tuple[View | None, Exception | None]:
     """
-    Return the view of a group, and the reason why more is not known.
+    Return the view of a group, and the error if not everything could be read.
 
-    Holds must be liftable even if nothing else can be read; and by scope and --force
-    even if nothing at all can be read: then there is no view.
+    Holds must be liftable even if nothing else can be read. By scope and with --force
+    they must be liftable even if nothing at all can be read; the view is then None.
     """
     operator.check()
     try:
@@ -547,7 +548,7 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
 def _named(
     group: str, view: View | None, owner: str, found: Sequence[Scope]
 ) -> tuple[NamedHold, ...]:
-    """Return the holds to lift: these scopes of an owner or, without any, all of them."""
+    """Return the holds to lift: an owner's holds of these scopes or, without scopes, all."""
     if found:
         return tuple(NamedHold(scope=str(one), owner=owner) for one in found)
     if view is None:
@@ -567,14 +568,14 @@ def _named(
 
 
 def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> None:
-    """End a command that lifts nothing while others hold, unless it waits for them."""
+    """End a command that lifts nothing because others hold, unless it waits for them."""
     is_waiting = limit is not None and not later_version_scopes(done.plan)
     if not is_waiting and not done.was_held and done.plan.others:
         give_up(context, _advice(done.plan), Status.FAILED)
 
 
 def _advice(plan: Plan) -> str:
-    """Return advice on lifting the holds of other owners and scopes; there is one."""
+    """Return advice on lifting the existing holds of other owners or scopes."""
     if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}

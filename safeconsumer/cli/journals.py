@@ -1,4 +1,4 @@
-"""Defines the options with which a command judges journals, and checks their names."""
+"""Defines the options of commands that judge journals, and checks the journals' names."""
 
 import math
 from collections.abc import Iterable
@@ -36,10 +36,10 @@ def check_there(journals: Iterable[str]) -> None:
 
 def topic_or_partition(text: str) -> tuple[str, int | None]:
     """
-    Return the topic and the number that ``--partition`` names; None for all of it.
+    Return the topic and the number that ``--partition`` names; None for all numbers.
 
     Raises:
-        CommandError: its number cannot be read, or its topic.
+        CommandError: the topic or the number is malformed.
     """
     try:
         return partition_of(text) if ":" in text else (text, None)
@@ -108,4 +108,4 @@ settings_options = options(
         help="The output of `safeconsumer history -o json`: when the groups were held.",
     ),
 )
-"""Gives a command the assumptions of the judge; it is called with ``settings``."""
+"""Gives a command the assumptions of the judge, as the argument ``settings``."""

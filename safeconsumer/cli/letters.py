@@ -23,10 +23,11 @@ from safeconsumer.worker.letters_format import Letter, letter_of
 
 HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
-# The number of letters that one poll returns, which limits the memory beside fetched data.
+# The maximum number of letters that one poll returns, which limits the memory used in
+# addition to fetched data.
 _POLL_RECORDS = 500
 _ANSWER_MS = 10_000
-# The number of topics, or errors, that a message names.
+# The maximum number of topics, or errors, that a message names.
 _NAMED = 5
 
 Marks = dict[TopicPartition, OffsetAndMetadata]
@@ -34,9 +35,9 @@ Marks = dict[TopicPartition, OffsetAndMetadata]
 
 def place_of(text: str) -> str:
     """
-    Return a place, as letters name it: of the topic ``re``, ``re:3`` and ``re:3@7``.
+    Return a partition or offset as letters name it: ``re:3`` or ``re:3@7`` of ``re``.
 
-    Log lines name that partition ``re:re:3``, as commands that take patterns do.
+    Log lines name that partition ``re:re:3``, as do commands that accept patterns.
     """
     return text.removeprefix("re:") if text.startswith("re:re:") else text
 
@@ -53,8 +54,9 @@ class Wanted:
     Attributes:
         origins: topics, partitions or offsets of the failed records; empty for any.
         errors: classes of exceptions, with or without module; empty for any.
-        since: the moment of the first letters, in seconds since the epoch; None for all.
-        limit: the number of letters; None for no limit.
+        since: the time of the first letters to select, in seconds since the epoch; None
+            for all.
+        limit: the maximum number of letters; None for no limit.
     """
 
     origins: tuple[str, ...] = field(default=(), converter=_places_of)
@@ -64,7 +66,7 @@ class Wanted:
 
     @property
     def is_filter(self) -> bool:
-        """Whether unselected letters are skipped, which another run may want."""
+        """Whether letters are skipped that another run may select."""
         return bool(self.origins or self.errors) or self.since is not None
 
     def takes(self, letter: Letter) -> bool:
@@ -107,7 +109,7 @@ class Letters:
         base: kafka-python's configuration.
         consumer: the consumer that reads, from its positions on.
         ends: the offsets at which reading ends.
-        passed: the number of offsets before the first one to be read.
+        passed: the number of offsets before the first letter to be read.
     """
 
     base: Mapping[str, Any]
@@ -121,14 +123,15 @@ class Letters:
         """
         Yield the selected records, several at a time, each partition in its order.
 
-        An error that no letter has is named on stderr, with those that letters do have;
-        so is an origin, if the letters before the first one to be read may have it.
+        If no letter has a selected error, a line on stderr names that error and the
+        errors that letters do have. The same holds for an origin, if letters before the
+        first one to be read may have it.
 
         Raises:
-            StoppedError: ``is_over`` returned True, also while no broker answers.
-            CommandError: the broker stopped answering; or all letters were read, and an
-                origin is neither one of a letter nor a topic, partition or offset of the
-                cluster.
+            StoppedError: ``is_over`` returned True, perhaps while no broker answered.
+            CommandError: the broker stopped answering; or all letters were read, and a
+                selected origin is neither that of a letter nor a topic, partition or
+                offset of the cluster.
             KafkaError: the topic cannot be read.
         """
         left, strange, topics = wanted.limit, {*wanted.origins}, set[str]()
@@ -170,7 +173,7 @@ class Letters:
 
     def commit(self, marks: Marks | None) -> None:
         """
-        Commit offsets for the group; None: the current positions.
+        Commit offsets for the group; None commits the current positions.
 
         Raises:
             CommandError: the group has members.
@@ -187,7 +190,7 @@ class Letters:
 
 
 def _existing(base: Mapping[str, Any], origins: Collection[str]) -> set[str]:
-    """Return the origins that the cluster has; the record of an offset may be deleted."""
+    """Return the origins that exist in the cluster, even if an offset's record is gone."""
     names = {one.partition(":")[0] for one in origins}
     found, tps = set[str](), dict[str, TopicPartition]()
     for name, numbers in partitions_of(base, names).items():
@@ -209,7 +212,7 @@ def _existing(base: Mapping[str, Any], origins: Collection[str]) -> set[str]:
 def _ends(
     base: Mapping[str, Any], tps: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    # The ends of partitions that have a leader.
+    # Only the ends of partitions that have a leader are returned.
     if not tps:
         return {}
     with clients.Queries(base) as queries:
@@ -230,7 +233,7 @@ def opened(
     Args:
         base: kafka-python's configuration.
         topic: the topic of dead letters.
-        group: the group at whose committed offsets reading begins; None: reading begins
+        group: the group at whose committed offsets reading starts; None: reading starts
             at the first letter.
         at: partition and offset of the only letter to read; None for all.
 
@@ -258,7 +261,8 @@ def opened(
 
 
 def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:
-    # Seeks to the committed offsets, if the topic still has them.
+    # Seeks to the committed offsets, if the topic still has them, and counts the
+    # skipped offsets.
     passed = 0
     for tp, begin in (consumer.beginning_offsets([*ends]) if ends else {}).items():
         position = consumer.position(tp, timeout_ms=_ANSWER_MS)
@@ -272,7 +276,7 @@ def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) 
     return passed
 
 
-# ------------------------------------------------------------ shown
+# ------------------------------------------------------------ output
 
 
 def _when(milliseconds: int) -> str:
@@ -333,7 +337,7 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
 
 
 def lines(letter: Letter) -> Iterator[str]:
-    """Yield lines about a whole record, for people, with the content of a document."""
+    """Yield the content of :func:`document` as lines for people."""
     for name, value in document(letter).items():
         if name == "headers":
             yield f"headers    {len(value)}"
@@ -348,7 +352,7 @@ def lines(letter: Letter) -> Iterator[str]:
 
 
 def _shown(data: Mapping[str, str]) -> str:
-    # Puts only texts in quotes, so that no two values look the same.
+    # Ambiguous text is put in quotes, so that no two values look the same.
     if "hex" in data:
         return f"hex {data['hex']}"
     text = data.get("text")

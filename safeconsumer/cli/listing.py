@@ -4,7 +4,7 @@ import click
 
 
 class Listing(click.Group):
-    """A group whose help has the whole first sentence of each command; click cuts it."""
+    """A group whose help shows each command's whole first sentence, which click would cut."""
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
@@ -25,14 +25,14 @@ class Listing(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write that the help of each command has the exit statuses."""
+        """Write that the help of each command lists the exit statuses."""
         formatter.write("\nThe help of each command ends with the exit statuses.\n")
 
     def _sentence(self, ctx: click.Context, name: str) -> str | None:
         try:
             command = self.get_command(ctx, name)
         except ModuleNotFoundError as error:
-            # An extra is missing; the command itself names it.
+            # An extra is missing; the command's own error names the extra.
             return f"(needs {error.name}, which is not installed)"
         if command is None:
             return None

@@ -10,9 +10,7 @@ from safeconsumer._kafka.installed import explain_failed_import
 from safeconsumer.cli.statuses import Status
 
 TRACEBACK = "SAFECONSUMER_TRACEBACK"
-"""
-The environment variable with which an error that no command foresees is shown whole.
-"""
+"""The environment variable that makes an unexpected error print its whole traceback."""
 
 # For each package that a command needs, the extra that installs it.
 _EXTRAS = {
@@ -23,26 +21,26 @@ _EXTRAS = {
 
 
 class Abandoned(SystemExit):
-    """Ends the program at once, though threads of it still run."""
+    """Ends the program immediately, although some of its threads still run."""
 
 
 def main() -> None:
     """
     Run the command line.
 
-    Without the packages that a command needs, or with an unsupported kafka-python, it
-    prints one line with the install command, and exits with status 2. An error that no
-    command foresees is one line and status 70, which no outcome has; with
-    ``SAFECONSUMER_TRACEBACK=1`` its traceback comes first.
+    Without the packages that a command needs, or with an unsupported kafka-python, the
+    program prints one line with the install command, and exits with status 2. An
+    unexpected error prints one line and exits with status 70, which no outcome has;
+    with ``SAFECONSUMER_TRACEBACK=1`` its traceback is printed first.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A terminal may lack the letters of a reason or a name; None: it is closed.
+        # A terminal may lack characters of a reason or a name. A closed stream is None.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()
-    except Abandoned as end:  # Python would wait for threads of to_thread()
+    except Abandoned as end:  # a normal exit would wait for threads of to_thread()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(end.code or 0))

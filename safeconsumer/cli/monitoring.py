@@ -11,7 +11,7 @@ import click
 from safeconsumer.cli.errors import give_up
 from safeconsumer.cli.statuses import EPILOG, Status
 
-# An address without a fragment, and without characters that would end a text of YAML.
+# An address without a fragment, and without characters that would end a string in YAML.
 _ADDRESS = re.compile(r"https?://[^\s#\"\\{]+")
 
 
@@ -75,7 +75,7 @@ def _changed(folder: Path, files: dict[str, str]) -> Iterator[str]:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    # The disk may be full: either all files are written as a whole, or none.
+    # The disk may be full, so either all files are written completely, or none.
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".safeconsumer-") as room:
         for name, text in files.items():

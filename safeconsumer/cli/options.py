@@ -26,8 +26,8 @@ def options(
     Return a decorator that gives a command options, and calls it with their value.
 
     Args:
-        name: the parameter of the command that gets the value.
-        make: makes it; its parameters are the names of the options.
+        name: the parameter of the command that receives the value.
+        make: makes the value; its parameters are the names of the options.
         several: the options, in the order of the help.
     """
     names = inspect.signature(make).parameters
@@ -50,10 +50,10 @@ def listening(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[str, int] | None:
     """
-    Return host and port of an option; a port alone is for this machine only.
+    Return host and port of an option; a port alone means only this machine.
 
     Raises:
-        click.BadParameter: it is neither a port nor an address with one.
+        click.BadParameter: the text is neither a port nor an address with a port.
     """
     if text is None:
         return None
@@ -68,7 +68,7 @@ def listening(
 def since_of(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
-    """Return the moment of an option, in seconds since the epoch; None if it is missing."""
+    """Return the time of an option, in seconds since the epoch; None if it is missing."""
     try:
         return None if text is None else parse_moment(text)
     except ValueError as error:

@@ -19,7 +19,7 @@ _PIECE = 8192
 @frozen
 class Output:
     """
-    Prints in the chosen form.
+    Prints results in the chosen format.
 
     Attributes:
         kind: ``table`` or ``json``.
@@ -55,8 +55,8 @@ class Output:
 
 
 def _print(text: str, end: str = "\n") -> None:
-    # In pieces: if the reader of an unbuffered pipe ends in the middle of one long write,
-    # Python drops the rest of it without an error.
+    # The text is written in pieces: if the reader of an unbuffered pipe goes away
+    # during one long write, Python drops the rest without an error.
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
     click.echo(end, nl=False)
@@ -72,7 +72,7 @@ def check_has_reader() -> None:
     watched = select.poll()
     try:
         watched.register(sys.stdout.fileno(), 0)
-    except (AttributeError, OSError, ValueError):  # no file, as in tests, or closed
+    except (AttributeError, OSError, ValueError):  # stdout is no file or closed
         return
     if any(events & select.POLLERR for _, events in watched.poll(0)):
         raise BrokenPipeError
@@ -91,4 +91,4 @@ output_options = options(
         help="A table for people, or JSON for programs.",
     ),
 )
-"""Gives a command ``-o``; it is called with ``output``."""
+"""Gives a command ``-o``, as the argument ``output``."""

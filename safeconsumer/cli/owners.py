@@ -1,4 +1,4 @@
-"""Finds out the owner of a hold, and the host and login that are shown with it."""
+"""Determines the owner of a hold, and the host and login that are shown with it."""
 
 import getpass
 import socket
@@ -34,10 +34,8 @@ def owner_of(given: str | None) -> str:
         return operator_name(given)
     try:
         return checked_owner(f"{getpass.getuser()}@{socket.gethostname()}")
-    except (KeyError, OSError) as error:  # a container's user has no name
-        message = (
-            "your login is not known here: give --owner NAME or SAFECONSUMER_OWNER"
-        )
+    except (KeyError, OSError) as error:  # a container's user may have no name
+        message = "your login is unknown: give --owner NAME or SAFECONSUMER_OWNER"
         raise CommandError(message) from error
 
 

@@ -1,4 +1,4 @@
-"""Lets supervisors watch a worker process by HTTP."""
+"""Lets supervisors watch a worker process over HTTP."""
 
 import contextlib
 import json
@@ -18,14 +18,14 @@ PATIENCE = 5.0
 @contextlib.contextmanager
 def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | None]:
     """
-    Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
+    Answer ``/live`` (the loop runs) and ``/healthy`` (nothing is wrong) over HTTP.
 
-    The status is 200 if that is true, 503 if not; the body has the reason. ``/metrics``
-    is for Prometheus. Port 0 takes a free one.
+    The status is 200 if the statement is true, 503 if not; the body has the reason.
+    ``/metrics`` is for Prometheus. Port 0 selects a free port.
 
     Raises:
         MissingExtraError: prometheus-client is missing.
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     if address is None:
         yield None
@@ -46,7 +46,7 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
 
 
 class _Server(ThreadingHTTPServer):
-    """Listens at addresses of IPv4 and IPv6, and ignores clients that hang up."""
+    """Listens on IPv4 or IPv6 addresses, and ignores clients that hang up."""
 
     request_queue_size = 64  # with the default of 5 a probe may have to wait
 
@@ -77,7 +77,7 @@ def _handler(
             health = worker.healthy()
             answers = {"/live": health.is_alive, "/healthy": bool(health)}
             if path not in answers:
-                self.send_error(404, "ask /live, /healthy or /metrics")
+                self.send_error(404, "request /live, /healthy or /metrics")
                 return
             body = {"alive": health.is_alive, "reasons": health.reasons}
             status = 200 if answers[path] else 503
@@ -91,6 +91,6 @@ def _handler(
             self.wfile.write(text)
 
         def log_message(self, *_args: object) -> None:
-            """Write nothing: probes come every few seconds."""
+            """Write nothing, because probes arrive every few seconds."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Reads partitions up to a fixed end."""
+"""Reads partitions up to fixed end offsets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,14 +26,15 @@ def read(
     Yield records of partitions, several at a time, each partition in its order.
 
     Args:
-        consumer: the consumer that reads from its positions on; its assignment has only
+        consumer: the consumer, which reads from its positions on; it is assigned only
             these partitions.
         ends: the offset at which reading ends, by partition.
         is_over: called between two fetches; True ends the reading.
 
     Raises:
         StoppedError: ``is_over`` returned True before the end.
-        CommandError: the broker stopped answering, or deleted records meanwhile.
+        CommandError: the broker stopped answering, or deleted records during the
+            reading.
         KafkaError: a partition cannot be read.
     """
     positions = {tp: _position(consumer, tp) for tp in ends}
@@ -54,12 +55,13 @@ def read(
         idle = 0 if any(now[tp] != positions[tp] for tp in left) else idle + 1
         if idle > _MAX_IDLE_POLLS:
             message = (
-                f"{min(left).topic} could not be read to its end; is the broker there?"
+                f"{min(left).topic} could not be read to its end; is the broker up?"
             )
             raise CommandError(message, Status.UNREACHABLE)
         positions |= now
         left = {tp for tp in left if now[tp] < ends[tp]}
-        # A partition that is read to its end, and still written to, must not delay others.
+        # A partition that is read to its end, and still written to, must not delay the
+        # others.
         if done := consumer.assignment() - consumer.paused() - left:
             consumer.pause(*done)
 

@@ -22,10 +22,10 @@ _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
 _REPORT_INTERVAL = 2.0
-# Internal topics of Kafka and of this package: a letter must not make a replay write
-# offsets or holds.
+# The prefix of internal topics of Kafka and of this package; a letter must not make a
+# replay write offsets or holds.
 _INTERNAL = "__"
-# Errors of one letter that every later try would meet.
+# Errors that every later attempt to send the same letter would cause.
 _FINAL = (
     kafka_errors.InvalidRecordError,
     kafka_errors.MessageSizeTooLargeError,
@@ -45,7 +45,7 @@ class Replay:
         report: called with a line about an unsendable letter, or about the progress.
 
     Attributes:
-        selected: the number of letters to be sent so far.
+        selected: the number of letters selected so far.
         sent: the number of letters that were sent back to their topics and acknowledged.
         left: the number of letters that cannot be sent back.
         stopping: once it is set, the replay ends before its next letter.
@@ -60,7 +60,7 @@ class Replay:
         self._partitions = partitions
         self._report = report
         self._pending: list[tuple[Letter, Any]] = []
-        # The group's offsets once every pending letter is acknowledged.
+        # The offsets to commit once every pending letter is acknowledged.
         self._passed: Marks = {}
         self._reported_at = time.monotonic()
         self.selected = self.sent = self.left = 0
@@ -94,28 +94,29 @@ class Replay:
 
         Args:
             pieces: the letters.
-            producer: idempotent, with ``acks="all"``; see :func:`producer_of`.
-            commit: commits offsets; None: the positions at the start.
+            producer: an idempotent producer with ``acks="all"``; see
+                :func:`producer_of`.
+            commit: commits offsets; with None, the positions at the start.
 
         Raises:
             CommandError: the group has members, or the letters cannot be read.
-            KafkaError: the broker refuses, or does not answer; the next run sends the
-                letters again whose offsets are not committed.
+            KafkaError: the broker refuses, or does not answer; the next run sends again
+                the letters whose offsets are not committed.
         """
-        commit(None)  # after a refusal no letter is sent
+        commit(None)  # if the broker refuses this, no letter is sent
         try:
             for letter in self.sendable(pieces):
                 self._send(letter, producer)
                 if len(self._pending) >= _WINDOW:
                     self._settle(commit)
         except (kafka_errors.KafkaError, CommandError):
-            if self._pending:  # empty if the window itself has failed
+            if self._pending:  # nothing is pending if the window itself failed
                 self._settle(commit)
             raise
         self._settle(commit)
 
     def target(self, letter: Letter) -> int | None:
-        """Return the letter's old partition; None: it is gone, and the key chooses one."""
+        """Return the letter's old partition; None if it is gone and the key chooses one."""
         there = self._partitions(letter.topic) or ()
         return letter.partition if letter.partition in there else None
 

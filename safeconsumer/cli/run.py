@@ -29,10 +29,10 @@ from safeconsumer.worker.signals import taking
 from safeconsumer.worker.tracebacks import shown
 
 _MINUTE = 60.0
-# Seconds until a broker that did not answer is asked again for missing topics.
+# Seconds until a broker that did not answer is queried again for missing topics.
 _RETRY_SECONDS = 5.0
-# The number of different lines that are remembered, so that a process that runs for
-# weeks does not grow.
+# The maximum number of different lines that are remembered, so that the memory of a
+# process that runs for weeks does not grow.
 _MOST_LINES = 100
 
 
@@ -62,7 +62,7 @@ def run(
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
     second signal abandons them, and ends the process within five seconds. A SIGTERM
-    before the worker runs, while no broker answers for example, ends it at once.
+    before the worker runs, for example while no broker answers, ends it immediately.
 
     Status 0: it was stopped, and every handled record is committed. Status 1: a handled
     record is not committed, or an error ended it; the last line has the reason. Missing
@@ -89,7 +89,7 @@ def run(
 
 @contextlib.contextmanager
 def _ended_by_sigterm(context: click.Context) -> Iterator[None]:
-    # A worker takes signals itself as soon as it runs.
+    # A worker handles signals itself as soon as it runs.
     is_asked = False
 
     def end(_: int) -> None:
@@ -113,7 +113,7 @@ def _print_report(report: Report) -> Status:
 
 
 def _set_up_logging() -> None:
-    if not logging.getLogger("safeconsumer").hasHandlers():  # nor has the program one
+    if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
         logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())
@@ -121,10 +121,10 @@ def _set_up_logging() -> None:
 
 class _OnceAMinute(logging.Filter):
     """
-    Passes each line on, and repeats of it only after a minute.
+    Passes each line on, but a repetition of the line only after a minute.
 
-    kafka-python 3.0.12 writes ten times a second that a topic is missing; if it is a
-    control topic, the one line with advice would be lost among these.
+    kafka-python 3.0.12 logs ten times a second that a topic is missing. If that is a
+    control topic, the one line with advice would be lost among the others.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ def _serve_probes(
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
-    # On a thread: the worker starts although no broker has answered this request.
+    # This runs on a thread, so that the worker starts before a broker has answered.
     base = clients.connection(consumer.config, {}, "run")
     while True:
         try:
@@ -174,11 +174,11 @@ def _run_worker(worker: Worker) -> Report:
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
-        # the errors that concern existing topics
+        # such an error concerns a setting, or an existing topic
         if isinstance(error, WorkerSettingError):
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error
-    except SystemExit as error:  # the status may have another meaning here
+    except SystemExit as error:  # the handler's status may have another meaning
         message = f"a handler ended the worker: {shown(error)}"
         raise CommandError(message, Status.FAILED) from error
 

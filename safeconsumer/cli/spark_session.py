@@ -1,4 +1,4 @@
-"""Makes a Spark session for commands; without pyspark it gives the install line."""
+"""Makes a Spark session for commands; without pyspark the error gives the install command."""
 
 import os
 import sys
@@ -17,10 +17,10 @@ _QUIET = "-Dspark.ui.showConsoleProgress=false"
 @contextmanager
 def session(master: str) -> Iterator[Any]:
     """
-    Provide a session, and stop it. The user's own Spark settings are unchanged.
+    Provide a session, and stop it at the end; the user's Spark settings stay unchanged.
 
     Args:
-        master: where it runs.
+        master: the URL of the Spark master.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -31,12 +31,12 @@ def session(master: str) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         message = f"this needs pyspark: {PYSPARK}"
         raise MissingExtraError(message) from error
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise PATH's python3
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # by default PATH's python3
     builder = SparkSession.builder.master(master)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started the JVM
         builder = builder.appName(_NAME)
-        # This has the lowest priority of all that Spark reads; a builder's setting
-        # would have the highest.
+        # This variable has the lowest priority of all settings that Spark reads; a
+        # builder's setting would have the highest.
         known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known.strip()}".strip()
     spark = _started(builder)

@@ -1,4 +1,4 @@
-"""Defines the exit statuses. It imports nothing of Kafka, whose import may fail."""
+"""Defines the exit statuses, without importing kafka-python, whose import may fail."""
 
 import textwrap
 from enum import IntEnum

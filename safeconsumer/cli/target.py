@@ -51,7 +51,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - of any type
 
 def worker_of(name: str, found: object) -> Worker:
     """
-    Return the worker itself, or the one that the function returns.
+    Return the imported worker, or the worker that the imported function returns.
 
     Args:
         name: ``module:name``.
@@ -97,7 +97,7 @@ def _import_module(module: str) -> Any:  # noqa: ANN401 - a module
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module imports it
+            raise  # an existing module imports it
         problem = (
             f"there is no module {error.name}, neither installed nor in {Path.cwd()}"
         )
@@ -116,7 +116,7 @@ def _call_program(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - t
 
 
 def _status(error: BaseException) -> Status:
-    # Trying again helps if a broker is away, and not if a setting is wrong.
+    # Trying again helps if a broker is away, but not if a setting is wrong.
     is_of_use = isinstance(error, IllegalStateError | SafeConsumerError)
     if isinstance(error, KafkaError) and not is_of_use:
         return status_of(error)

@@ -22,7 +22,7 @@ from safeconsumer.holds.explain import counted
 def _checked_principals(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    # Kafka takes a principal literally: an ACL for User:bill* lets no user in.
+    # Kafka interprets a principal literally, so an ACL for User:bill* admits no user.
     for one in given:
         kind, _, name = one.partition(":")
         if not kind or not name or (name.endswith("*") and name != "*"):
@@ -93,7 +93,8 @@ def init(
 
 
 def _refuse_partitioned(operator: Operator) -> None:
-    # Before any change: Kafka cannot reduce the partitions of a topic.
+    # This check precedes any change, because Kafka cannot reduce the partitions of a
+    # topic.
     for facts in described_topics.describe(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)
@@ -153,11 +154,11 @@ def acls(  # noqa: PLR0913 - one parameter per option
     topic_prefix: str,
 ) -> None:
     """
-    Print exactly the ACLs that operators and members need; asks no broker.
+    Print exactly the ACLs that operators and members need, without contacting a broker.
 
-    Only operators may write the holds topic. Each of them can lift the holds of every
-    group whose members read it: teams that do not trust each other should have separate
-    topics, with --topic-prefix.
+    Only operators may write to the holds topic. Each of them can lift the holds of
+    every group whose members read it: teams that do not trust each other should have
+    separate topics, with --topic-prefix.
     """
     settings = Control.prefixed(topic_prefix)
     found = tuple(

@@ -19,9 +19,9 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
 _INTERVAL = 0.25
-# Seconds that one reading of the group may take, even if less time is left.
+# Seconds that one look at the group may take, even if less time is left.
 _MIN_LOOK = 1.5
-# Seconds; a shorter time is named with a decimal.
+# Seconds; a shorter time is printed with a decimal.
 _SHORT = 10.0
 
 
@@ -50,10 +50,11 @@ class NeverReachedError(Exception):
 
 
 NOT_FLOWING = "not flowing: "
-# Returns whether a group is in the wanted state, and a sentence about it; gets the end of
-# the wait, on the monotonic clock, as it may ask the cluster.
+# Returns whether a group is in the wanted state, and a sentence about it; the argument
+# is the end of the wait on the monotonic clock, because a condition may query the
+# cluster.
 Condition = Callable[[View, float], tuple[bool, str]]
-# Raises, at the first reading, if the wait cannot succeed; it may ask the cluster.
+# Raises at the first look if the wait cannot succeed; a check may query the cluster.
 Check = Callable[[Operator, View], None]
 
 
@@ -69,9 +70,9 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
     """
     Read the group repeatedly until it is in the wanted state, or the time is over.
 
-    Members need not have read records that are written meanwhile. The wait continues during
-    an outage, and reports its start on stderr; a broker that accepts connections and
-    does not answer gets all the time that is left.
+    Members need not have read records that are written during the wait. The wait
+    continues during an outage, whose start it reports on stderr; a broker that accepts
+    connections but does not answer gets all the time that is left.
 
     Args:
         operator: the connection.
@@ -120,8 +121,8 @@ def _look(operator: Operator, group: str, until: float, check: Check | None) -> 
 def _timeout_error(
     trouble: KafkaError | OSError, waited: float
 ) -> KafkaError | OSError:
-    # The message has the time of the whole wait, not that of one request. It is more than
-    # the user's timeout, if that is shorter than a check.
+    # The message has the time of the whole wait, not that of one request. That time
+    # exceeds the user's timeout if the timeout is shorter than a check.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
     is_short = waited < _SHORT
@@ -146,7 +147,8 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     Judge whether resets have moved all their partitions of the scopes.
 
     Raises:
-        NeverReachedError: no reset is in force: its hold was lifted, or never placed.
+        NeverReachedError: no reset is in force, because its hold was lifted or never
+            placed.
     """
     if view.ends is None:
         return False, f"which partitions are moved is unknown: {'; '.join(view.unread)}"
@@ -164,7 +166,7 @@ def flows(
     operator: Operator, view: View, scopes: Sequence[Scope], until: float
 ) -> tuple[bool, str]:
     """
-    Judge as :func:`is_flowing`; a deleted topic does not flow.
+    Judge like :func:`is_flowing`, except that a deleted topic does not flow.
 
     Raises:
         KafkaError: the brokers do not answer which topics exist.
@@ -191,8 +193,9 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     Judge whether all partitions of the scopes are delivered again.
 
     Without scopes, all partitions of the group are judged, except topics with commits
-    that no member reads any more. A Spark stream counts only for partitions that are its
-    own: what a member keeps quiet does not flow because a stream reads it, too.
+    that no member reads any more. A Spark stream counts only for partitions that the
+    group's members do not consume: a partition that a member keeps quiet does not flow
+    just because a stream reads it, too.
     """
     wanted = _wanted(view, scopes)
     if holding := meeting(view.holds, wanted):

@@ -50,8 +50,8 @@ def status(
     Members without safeconsumer do not report, and obey no hold. Without a group the
     output has one line for each held group: its holds, its members, those that do not
     obey, the next end of a hold, and its lag. The output counts the other groups, and
-    -o json has all of them. A hold that is over by this machine's clock alone may have
-    ended, and is in force.
+    -o json has all of them. A hold that is over only by this machine's clock may have
+    ended, and counts as in force.
     """
     with explained(context):
         if group is not None and is_all:
@@ -76,7 +76,7 @@ def _show_group(operator: Operator, group: str, output: Output) -> None:
 
 
 def operator_for(connect: Connect, group: str | None) -> Operator:
-    """Connect; an illegal group name is refused before any broker is asked."""
+    """Connect; an invalid group name is refused before any broker is contacted."""
     if group is not None:
         checked_group(group)
     return Operator(*connect())
@@ -87,7 +87,7 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not readable.ends:
         checks.check_set_up(operator)
     if not every:
-        with suppress(ControlTopicError):  # a missing right to read holds is an error
+        with suppress(ControlTopicError):  # without the right to read holds this raises
             operator.holds()
     unread = dict.fromkeys(readable.unread)
     unread.update(dict.fromkeys(why for one in every for why in one.unread))
@@ -120,7 +120,8 @@ def _group_row(one: View) -> tuple[str, ...]:
     facts, holds = one.facts, one.holds
     count, reporting = facts.member_count, one.reporting
     members = "unknown" if count is None else str(count)
-    # This is shown before the first hold, too: the operator sees which members will obey.
+    # The count is shown before the first hold, too, so that the operator sees which
+    # members will obey.
     if count and (holds or reporting):
         known = None if reporting is None else group_text.reporting_text(reporting)
         members += f", {known or 'reports unknown'}"
@@ -167,7 +168,7 @@ def wait(
     reads any more.
 
     Moved: every reset-offsets that is still in force is done; if none is in force, the
-    command ends at once with status 1.
+    command ends immediately with status 1.
 
     A plain consumer that assigns partitions itself is not a member of the group: the
     command cannot see it, and it obeys no hold.

@@ -30,7 +30,8 @@ __all__ = ["AIOKafkaConsumer"]
 
 _NONE: frozenset[TopicPartition] = frozenset()
 _Weak = weakref.WeakMethod[Callable[[], None]]
-# The most seconds between two refreshes: a longer timer may be too long for the loop.
+# The maximum seconds between two refreshes; a longer timer may be too long for the
+# loop.
 _LONGEST = 3600.0
 
 
@@ -40,11 +41,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
     whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
-    and :meth:`resume` are aiokafka's, and a pause now lasts through rebalances that
-    give its partition back. With ``control=`` the consumer also obeys operators' holds
-    of its group, and reports that, from :meth:`start` to :meth:`stop`.
+    and :meth:`resume` are aiokafka's, and a pause now lasts through rebalances after
+    which the member still owns the partition. With ``control=`` the consumer also obeys
+    operators' holds of its group, and reports its obedience, from :meth:`start` to
+    :meth:`stop`.
 
-    Everything else is aiokafka's.
+    Everything else works as in aiokafka.
 
     Args:
         topics: topics to subscribe to, as in aiokafka.
@@ -53,8 +55,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             written in this event loop, with clients of the same settings: addresses,
             login, ``ssl_context``, ``sasl_oauth_token_provider``.
             ``client_configs=`` must not be set.
-        hooks: functions that take every event (``safeconsumer.events``), quickly and on
-            any thread.
+        hooks: functions that receive every event (``safeconsumer.events``); they must
+            be quick, and are called on any thread.
         log: whether events become structlog lines, or lines of the logger
             ``safeconsumer``.
         configs: aiokafka's settings, all of them.
@@ -65,12 +67,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         ControlSettingError, HookTypeError: an argument is not acceptable.
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain``,
-    ``paused`` and ``quiet`` on any thread; everything else in the event loop. One task
-    at a time asks for records; otherwise :attr:`busy` names the partitions of the other
-    tasks' records.
+    ``paused`` and ``quiet`` on any thread; everything else in the event loop. Only one
+    task at a time may request records, unless :attr:`busy` names the partitions of the
+    other tasks' records.
     """
 
-    # An attribute of the class, so that a call costs no look-up of the parent.
+    # An attribute of the class, so that a call need not look up the parent's method.
     _upstream_assignment = UpstreamConsumer.assignment
 
     def __init__(
@@ -91,26 +93,26 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._calls = LoopCalls()
         self._clients = control_clients(configs, self._calls)
         if control is not None:
-            # Raises for a wrong control.
+            # This call raises if the control argument is wrong.
             self._member.control_of(control, self._clients)
-        # Begins control; None before, and once control has ended.
+        # The task that starts control; None before that, and once control has ended.
         self._attaching: asyncio.Future[None] | None = None
-        # Ends the control of a start() that failed.
+        # The task that ends control after a start() that failed.
         self._ending: asyncio.Future[None] | None = None
         # The assignment that the ledger knows, as aiokafka's own object, and whether it
-        # was revoked since.
+        # has been revoked since.
         self._known = _NONE
         self._is_revoked = False
-        # The quiet set that aiokafka's pauses match; None: they match an older one.
+        # The quiet set that aiokafka's pauses match; None if they match an older set.
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        # Without a group aiokafka calls no listener, and asks for metadata at once.
+        # Without a group aiokafka calls no listener, and requests metadata immediately.
         super().__init__(*(topics if group_id is None else ()), **configs)
         if group_id is not None and topics:
             self.subscribe(topics)
-        # A weak reference: a consumer that is never stopped can be collected; aiokafka
-        # warns then.
+        # With a weak reference, a consumer that is never stopped can be collected;
+        # aiokafka then warns.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
         self._ledger.observers.append(self._refresh_soon)
@@ -135,7 +137,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._apply_if_in_loop()
 
     def _require_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        # As aiokafka's pause and resume do it, whose flags are for the loop's thread.
+        # These checks match those of aiokafka's pause and resume, which only the loop's
+        # thread may call.
         if not all(isinstance(one, TopicPartition) for one in partitions):
             message = "partitions must be TopicPartition namedtuples"
             raise TypeError(message)
@@ -146,7 +149,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 raise IllegalStateError(message)
 
     def _apply_if_in_loop(self) -> None:
-        # On other threads the ledger lets the loop refresh the holds.
+        # After calls on other threads, the ledger makes the loop refresh the holds.
         if self._calls.is_in_loop:
             self._apply()
 
@@ -171,7 +174,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         while True:
             self._apply()
             record = await super().getone(*partitions)
-            # From here on no other task runs in the loop until this returns or waits.
+            # From here on no other task runs in the loop until this method returns or
+            # waits.
             self._notice_assignment()
             if self._member.may_give_one((record.topic, record.partition)):
                 return record
@@ -206,7 +210,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         free = self._member.may_give(found.keys())
         for tp, records in found.items():
             if tp not in free:
-                # No offset of it was committed: no task has run since it was taken.
+                # No offset of the partition was committed, because no task has run
+                # since its records were fetched.
                 self.seek(tp, records[0].offset)
         self._member.note_given(free)
         return free
@@ -220,7 +225,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         """
-        Subscribe to topics, or to those of a pattern, as aiokafka does.
+        Subscribe to topics, or to the topics of a pattern, as aiokafka does.
 
         Held partitions are paused before ``on_partitions_assigned`` is called.
         """
@@ -232,12 +237,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._notice_assignment()
 
     def unsubscribe(self) -> None:
-        """End the subscription, as aiokafka does. Pauses end, holds stay."""
+        """End the subscription, as aiokafka does. Pauses end, but holds stay."""
         super().unsubscribe()
         self._begin_ownerships(Cause.UNSUBSCRIBED)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign partitions instead of others, as aiokafka does."""
+        """Assign partitions in place of the current ones, as aiokafka does."""
         super().assign(partitions)
         self._begin_ownerships(Cause.ASSIGNED)
 
@@ -251,7 +256,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     def _notice_assignment(self) -> None:
         # aiokafka has an object for each assignment. If there is none now, a changed
-        # subscription decides about the next one.
+        # subscription determines the next one.
         now = self._upstream_assignment() or _NONE
         if now is not self._known:
             self._begin_ownerships(Cause.JOINED if now else Cause.PASSING)
@@ -276,7 +281,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._identify()
 
     def _identify(self) -> tuple[str, int]:
-        # Members without a group, and before start(), have no such coordinator.
+        # Consumers without a group, or before start(), have no coordinator with these
+        # attributes.
         member_id = getattr(self._coordinator, "member_id", "")
         generation = getattr(self._coordinator, "generation", -1)
         self._member.identify(member_id, generation)
@@ -294,7 +300,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._applied = quiet
 
     def _refresh(self) -> None:
-        """Apply the holds, deliver events, and do so again when the next hold ends."""
+        """Apply the holds and deliver events, now and again when the next hold ends."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_over:
@@ -310,9 +316,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         Read the holds of the group, and join it, as aiokafka does.
 
-        After an exception its threads end, and it may be called again, unless it had
-        begun to join: then only :meth:`stop` can be called, as in aiokafka. After a cancel
-        the threads end as soon as they can.
+        After an exception the control threads end, and this method may be called again,
+        unless it had started to join: then only :meth:`stop` can be called, as in
+        aiokafka. After a cancellation the threads end as soon as they can.
 
         Raises:
             ControlTopicError: the settings of the holds topic would let Kafka delete
@@ -320,7 +326,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         if self._ending is not None:
             await asyncio.shield(self._ending)
-        if self._attaching is not None:  # another call has started it
+        if self._attaching is not None:  # another call is starting control
             await asyncio.shield(self._attaching)
         if self._control is None or self._is_over or self._attaching is not None:
             await super().start()
@@ -344,10 +350,10 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             self._clients = control_clients(self._configs, self._calls)
 
     async def stop(self) -> None:
-        """Leave the group and stop, as aiokafka does. Control threads end, too."""
+        """Leave the group and stop, as aiokafka does; control threads end, too."""
         try:
-            # Done first, or Kafka would list for a while a member that has reported its
-            # end.
+            # This is done first, or Kafka would list for a while a member that has
+            # reported that it stopped.
             await stop_client(self, super().stop())
         finally:
             if not self._is_over:
@@ -355,7 +361,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 await self._end()
 
     async def _end(self) -> None:
-        self._refresh()  # this ends its timer
+        self._refresh()  # this cancels the refresh timer
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending])
@@ -374,7 +380,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
 
 class _Listener(ConsumerRebalanceListener):
-    # The program's listener is called last when ownerships begin, and first when they end.
+    # The program's listener is called last when ownerships start, and first when they
+    # end.
 
     def __init__(
         self,

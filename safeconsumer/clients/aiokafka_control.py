@@ -62,8 +62,8 @@ log = logging.getLogger("safeconsumer.group")
 # Private names of aiokafka: `_coordinator` of a member, with `member_id` and `generation`,
 # and `_client` of a consumer, its connections.
 _SUPPORTED = ("0.13", "0.14")
-# The settings of a member that name the cluster and the login; its group, its records
-# and its timeouts are its own.
+# The settings of a member that concern the cluster and the login; the settings of its
+# group, records and timeouts are not copied.
 _COPIED = ("bootstrap_servers", "connections_max_idle_ms", "sasl_", "security_", "ssl_")
 _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
@@ -80,7 +80,8 @@ def require_supported() -> None:
     Refuse an unsupported aiokafka.
 
     Raises:
-        UnsupportedAiokafkaError: the message names the version found and the others.
+        UnsupportedAiokafkaError: the message names the installed and the supported
+            versions.
     """
     if not __version__.startswith(tuple(f"{one}." for one in _SUPPORTED)):
         message = (
@@ -91,7 +92,7 @@ def require_supported() -> None:
 
 
 async def run_on_thread(call: Callable[[], None]) -> None:
-    """Run a call on its own thread: the program's threads may all be busy."""
+    """Run a call on its own thread, because the program's threads may all be busy."""
     executor = ThreadPoolExecutor(1, "safeconsumer-asyncio")
     try:
         await asyncio.get_running_loop().run_in_executor(executor, call)
@@ -103,7 +104,7 @@ async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # 
     """
     Stop a client by its own method, and close its connections in any case.
 
-    While a fetch waits to be repeated, the call of aiokafka 0.13 and 0.14 raises
+    While a fetch waits to be repeated, that method of aiokafka 0.13 and 0.14 raises
     CancelledError although no caller has cancelled it: ``Fetcher.close`` awaits tasks
     that it has cancelled.
     """
@@ -123,10 +124,11 @@ class LoopCalls:
     Runs the control threads' coroutines, and their clients, in the member's event loop.
 
     Clients of aiokafka belong to one loop, and so may a program's token provider. While
-    that loop is blocked nothing is read or reported, and nothing delivered either.
+    that loop is blocked, no control record is read, no report is written, and no record
+    is delivered.
 
-    Thread rules: any thread, but for :meth:`end`, which is the loop's; :meth:`run` never
-    on the loop's.
+    Thread rules: any thread, except that only the loop's thread may call :meth:`end`,
+    and never :meth:`run`.
     """
 
     def __init__(self) -> None:
@@ -146,10 +148,10 @@ class LoopCalls:
 
     def start(self, call: Coroutine[Any, Any, Any]) -> Future[Any]:
         """
-        Start a coroutine; it does not block.
+        Start a coroutine without blocking.
 
         Raises:
-            RuntimeError: the loop is closed, or the member.
+            RuntimeError: the loop or the member is closed.
         """
         work = self._tracked(call)
         try:
@@ -185,8 +187,8 @@ class LoopCalls:
         await client.start()
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - likewise
-        """Stop a client, without a wait for its end."""
-        with suppress(RuntimeError):  # the end stops all clients
+        """Stop a client without waiting for its end."""
+        with suppress(RuntimeError):  # end() stops all clients
             self.start(self._stop(client))
 
     async def _stop(self, client: Any) -> None:  # noqa: ANN401 - likewise
@@ -216,7 +218,7 @@ def control_clients(settings: Mapping[str, Any], calls: LoopCalls) -> ControlCli
     Return the control clients of a member with these settings.
 
     Args:
-        settings: the member's, as its constructor takes them.
+        settings: the member's settings, as passed to its constructor.
         calls: runs coroutines in the member's loop.
     """
     copied = {k: v for k, v in settings.items() if k.startswith(_COPIED)}
@@ -235,10 +237,10 @@ def control_clients(settings: Mapping[str, Any], calls: LoopCalls) -> ControlCli
 @frozen
 class _Read:
     """
-    The result of a turn, which counts once the control thread has it.
+    The result of a turn, which counts once the control thread has received it.
 
     Attributes:
-        at: the offset behind it.
+        at: the offset after the turn's records.
         last: the last record before that offset, to be compared later.
         records: its records.
     """
@@ -250,13 +252,13 @@ class _Read:
 
 class HoldsTopic:
     """
-    Reads the holds topic with a consumer by ``assign``, and asks with another one.
+    Reads the holds topic with an assigned consumer, and queries it with another one.
 
     A fetch keeps a consumer's connection busy for half a second, so urgent requests use
-    another connection. Neither joins a group.
+    another connection. Neither consumer joins a group.
 
     Args:
-        base: how to reach the cluster.
+        base: the settings of the connection.
         name: the topic.
         calls: runs coroutines in the member's loop.
     """
@@ -280,7 +282,7 @@ class HoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reader has reached the end that the topic had at the start."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self._progress.is_complete
 
     def facts(self) -> Facts:
@@ -314,7 +316,8 @@ class HoldsTopic:
 
     async def _begin(self) -> tuple[Beginning, ConsumerRecord | None]:
         tp = self._partition
-        # Its idle fetches end soon: a request waits behind them.
+        # The query consumer's idle fetches end soon, because a request waits behind
+        # them.
         query_consumer = UpstreamConsumer(
             **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
         )
@@ -366,12 +369,12 @@ class HoldsTopic:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
-        # aiokafka has no topic ids: the last record that was read is read again.
+        # aiokafka has no topic ids, so the last record that was read is read again.
         at, last = self._progress.at, self._last
         if last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, last.offset)
         elif await reader.position(tp) > at:
-            # An earlier turn was cancelled after it had taken these records.
+            # An earlier turn was cancelled after it had fetched these records.
             reader.seek(tp, at)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
@@ -383,7 +386,8 @@ class HoldsTopic:
             message = f"{self._name} was recreated"
             raise errors.UnknownTopicOrPartitionError(message)
         fresh = [one for one in records if one.offset >= at]
-        # Past offsets without a record, such as the end of a transaction.
+        # The position may be past offsets without a record, such as the end of a
+        # transaction.
         at = max(at, await reader.position(tp))
         return _Read(at, fresh[-1] if fresh else last, [*map(raw_record, fresh)])
 
@@ -395,7 +399,7 @@ class HoldsTopic:
     # ------------------------------------------------------------ asking
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Return the topic's present end; None if it was recreated since the start."""
+        """Answer with the topic's current end; None if recreated since :meth:`begin`."""
         self._calls.start(self._ask_end(answer))
 
     async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
@@ -420,7 +424,7 @@ class HoldsTopic:
         last = self._last
         if last is None:
             return True
-        query_consumer.assign([self._partition])  # forgets earlier fetches
+        query_consumer.assign([self._partition])  # this drops earlier fetches
         try:
             is_other = await self._is_other(query_consumer, last.offset, _FETCH_MS)
             is_answered = query_consumer.highwater(self._partition) is not None
@@ -429,12 +433,12 @@ class HoldsTopic:
         return is_answered and not is_other
 
     def wake(self) -> None:
-        """End the wait of the present turn."""
+        """End the wait of the current turn."""
         if (turning := self._turning) is not None:
             turning.cancel()
 
     def close(self) -> None:
-        """Close the clients, without a wait for their ends."""
+        """Close the clients without waiting for their end."""
         clients = self._reader, self._query_consumer
         self._reader = self._query_consumer = None
         for client in clients:
@@ -455,7 +459,8 @@ class _ReportProducer:
     async def _connected(self) -> AIOKafkaProducer:
         admin = AIOKafkaAdminClient(**self._base)
         try:
-            # A producer would ask for a missing topic, and a broker might create it.
+            # A producer would request a missing topic's metadata, and a broker might
+            # create the topic.
             await admin.start()
             await _partitions_of(admin, self._name)
         finally:
@@ -490,7 +495,7 @@ def _is_refused(error: BaseException) -> bool:
 async def _partitions_of(
     admin: AIOKafkaAdminClient, name: str, *, is_there: bool = False
 ) -> int:
-    # A request for a missing topic by its name could create it, if brokers do that.
+    # A request for a missing topic by its name could create it, if brokers allow that.
     found = await admin.describe_topics([name] if is_there else None)
     described = {one["topic"]: one for one in found}
     if not (partitions := described.get(name, {}).get("partitions")):

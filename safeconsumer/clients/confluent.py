@@ -25,22 +25,22 @@ from safeconsumer.holds.scope import TopicPartition as Pair
 __all__ = ["Consumer"]
 
 # Seconds; a poll waits in steps of this length, so a partition flows no later than this
-# after its last hold was lifted. librdkafka has no call that ends a wait. One call in each
-# step does all its work; the others are fast calls, which only check the holds.
+# after its last hold was lifted. librdkafka has no call that ends a wait. One call in
+# each step does all the work; the other calls are fast, and only check the holds.
 _STEP = 0.1
-# The most records that fast calls return before their offsets are stored, at any time:
-# they are delivered again if the program then stalls, and loses its partitions.
+# The maximum number of records that fast calls return before their offsets are stored.
+# These records are delivered again if the program stalls and loses its partitions.
 _MOST_UNSTORED = 500
-# Seconds between two requests for the generation, which the protocol of KIP-848 may
-# change without a rebalance.
+# Seconds between two requests for the generation, which the KIP-848 protocol may change
+# without a rebalance.
 _IDENTIFY_EVERY = 1.0
-# The format of a group's metadata in librdkafka: its mark, the generation as 32
-# bits in the machine's order, and more (rd_kafka_consumer_group_metadata_write).
+# The format of a group's metadata in librdkafka: a marker, the generation as 32 bits in
+# the machine's byte order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
 _AUTO_STORE = "enable.auto.offset.store"
-# librdkafka's values of a setting that is true or false; it refuses others.
+# librdkafka's values for a boolean setting; it refuses other values.
 _TRUE, _FALSE = {"true", "t", "1"}, {"false", "f", "0"}
-# Equals no set of quiet partitions, not even one that has to be made again.
+# A set that ledger.settled never is, not even while the quiet set has to be made again.
 _NO_SET = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
@@ -53,13 +53,13 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
     whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
     and :meth:`resume` are confluent-kafka's, and a pause now lasts through rebalances
-    that give its partition back. With ``control=`` the consumer also obeys operators'
-    holds of its group, and reports that.
+    after which the member still owns the partition. With ``control=`` the consumer also
+    obeys operators' holds of its group, and reports its obedience.
 
-    A ``poll`` that waits sees a lift within 100 ms, and then waits for a fetch.
+    A waiting ``poll`` notices a lift within 100 ms, and then waits for a fetch.
 
-    Everything else is confluent-kafka's. It works with eager and cooperative assignors
-    and with ``group.protocol=consumer`` (KIP-848).
+    Everything else works as in confluent-kafka. The class works with eager and
+    cooperative assignors and with ``group.protocol=consumer`` (KIP-848).
 
     Args:
         config: confluent-kafka's settings, all of them; others as keywords.
@@ -67,8 +67,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             holds; None starts no control thread. The control topics are read and
             written with clients of the same settings: addresses, login, TLS,
             ``oauth_cb``. ``client_configs=`` must not be set.
-        hooks: functions that take every event (``safeconsumer.events``), quickly and on
-            any thread.
+        hooks: functions that receive every event (``safeconsumer.events``); they must
+            be quick, and are called on any thread.
         log: whether events become structlog lines, or lines of the logger
             ``safeconsumer``.
         more: confluent-kafka's settings and keywords.
@@ -77,15 +77,15 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         MissingExtraError: confluent-kafka is not installed; the import raises it.
         ControlSettingError, HookTypeError: an argument is not acceptable.
         ControlTopicError: the settings of the holds topic would let Kafka delete holds.
-        KafkaException: confluent-kafka's, for its settings.
+        KafkaException: confluent-kafka refuses a setting.
 
-    After an exception no thread is left running.
+    After an exception no thread keeps running.
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain`` and
-    ``quiet`` on any thread, in callbacks, too; everything else on the polling thread.
+    ``quiet`` on any thread, even in callbacks; everything else on the polling thread.
     """
 
-    # Attributes of the class, so that a call costs no look-up of the parent.
+    # Attributes of the class, so that a call need not look up the parent's method.
     _upstream_poll = UpstreamConsumer.poll
     _upstream_consume = UpstreamConsumer.consume
 
@@ -105,31 +105,33 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
         self._ledger = self._member.ledger
-        # librdkafka would commit each message that it has handed over, also kept ones.
+        # librdkafka would commit each message that it has returned, even messages that
+        # are kept here.
         stores = str(settings.get(_AUTO_STORE, True)).lower()
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
-        # Records that were taken from librdkafka and not given to the program yet, with
-        # the errors and ends of their partitions behind them, first the partition that
-        # has waited longest for its turn; and messages of partitions without such
-        # records, or without a partition.
+        # Records that librdkafka has returned and the program has not received yet,
+        # each partition's followed by its errors and its end; the partition that has
+        # waited longest comes first. _notices has the messages of other partitions, or
+        # without a partition.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
-        # The partitions that are paused in librdkafka; those that it may remember as
-        # paused from an earlier ownership; the quiet set that both were made of.
+        # The partitions that are paused in librdkafka; the partitions that librdkafka
+        # may remember as paused from an earlier ownership; and the quiet set from which
+        # both were made.
         self._paused = self._maybe_paused = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
-        # While the ledger's quiet set is this one, and until that time, calls are fast:
-        # they only fetch, and check the set once more.
+        # While the ledger's quiet set is _fast_quiet, and until _fast_until, calls are
+        # fast: they only fetch, and check the set once more.
         self._fast_quiet, self._fast_until = _NO_SET, 0.0
-        # The messages of the last call; how many were given since offsets were stored;
-        # the partitions of which librdkafka may still have the position of an earlier
-        # ownership.
+        # The messages of the last call; how many messages were given since offsets were
+        # stored; and the partitions for which librdkafka may still have the position of
+        # an earlier ownership.
         self._in_hand: Message | Sequence[Message] | None = None
         self._unstored = 0
         self._in_doubt = frozenset[Pair]()
-        # The reason why the assignment changes in the callback under way, and whether
-        # the program's part of it has changed it.
+        # The reason why the assignment changes in the running callback, and whether the
+        # program's own callback has changed it.
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
@@ -206,8 +208,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         Otherwise the method behaves like confluent-kafka's.
 
         Args:
-            num_messages: the most that it returns.
-            timeout: seconds to wait for that many; negative or None for no limit.
+            num_messages: the maximum number of messages to return.
+            timeout: seconds to wait for that number; negative or None for no limit.
         """
         ledger = self._ledger
         if ledger.settled is self._fast_quiet and monotonic() < self._fast_until:
@@ -234,7 +236,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         fetch: Callable[[int, float], Sequence[Message]],
     ) -> list[Message]:
         if most < 1:
-            return list(fetch(most, 0))  # an empty list, or upstream's error
+            return list(fetch(most, 0))  # an empty list, or confluent-kafka's error
         self._end_fast_calls()
         has_end = timeout is not None and timeout >= 0
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
@@ -250,7 +252,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if missing > 0:
                 self._keep(fetch(missing, max(0.0, min(_STEP, until - now))))
             elif now >= self._fetch_at:
-                # librdkafka takes part in rebalances, and stays in its group, by polls.
+                # librdkafka needs polls to take part in rebalances, and to stay in its
+                # group.
                 self._fetch_at = now + _STEP
                 self._keep(fetch(1, 0))
             is_over = monotonic() >= until
@@ -297,7 +300,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
-        # In hand before the check.
+        # The kept partitions count as in hand before the check.
         free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())
@@ -320,7 +323,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ positions
 
     def _store(self, last: Message) -> None:
-        # It fails for a partition that was taken away meanwhile, as it should.
+        # Storing fails for a partition that is no longer assigned, as it should.
         if self._stores:
             with suppress(KafkaException):
                 UpstreamConsumer.store_offsets(self, message=last)
@@ -340,7 +343,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
         """Store offsets for a later commit, as confluent-kafka does."""
-        self._store_given()  # stored first: later it would overwrite these offsets
+        self._store_given()  # first: a later store would overwrite these offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -391,24 +394,24 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._topics = frozenset(topics)
 
     def _subscribed(self) -> Collection[str] | None:
-        # librdkafka takes a topic that begins with ^ for a pattern.
+        # librdkafka interprets a topic that starts with ^ as a pattern.
         has_pattern = any(one.startswith("^") for one in self._topics)
         return None if has_pattern else self._topics
 
     def unsubscribe(self) -> None:
-        """End the subscription, as confluent-kafka does. Pauses end, holds stay."""
+        """End the subscription, as confluent-kafka does. Pauses end, but holds stay."""
         self._is_unsubscribed = True
         super().unsubscribe()
         self._topics = frozenset()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions instead of others, as confluent-kafka does."""
+        """Assign partitions in place of the current ones, as confluent-kafka does."""
         self._store_given()
         super().assign(partitions)
         self._reassigned(partitions, departed=None)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions besides others, as confluent-kafka does."""
+        """Add partitions to the assignment, as confluent-kafka does."""
         super().incremental_assign(partitions)
         self._reassigned(partitions, departed=())
 
@@ -419,7 +422,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._reassigned((), departed=None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take partitions out of the assignment, as confluent-kafka does."""
+        """Remove partitions from the assignment, as confluent-kafka does."""
         self._store_given()
         super().incremental_unassign(partitions)
         self._reassigned((), departed=map(_pair, partitions))
@@ -430,7 +433,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         *,
         departed: Iterable[Pair] | None,
     ) -> None:
-        """Apply librdkafka's new assignment; None: all partitions departed."""
+        """Apply librdkafka's new assignment; without ``departed`` all partitions departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
         self._fast_quiet = _NO_SET
@@ -440,7 +443,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._in_doubt -= gone
         self._maybe_paused = (self._maybe_paused - gone) | gained
         cause = self._cause or Cause.ASSIGNED
-        # At close librdkafka answers no more, and revokes.
+        # During close librdkafka no longer answers, and revokes the partitions.
         is_open = not self._is_closing
         if is_open:
             self._in_doubt |= self._with_position(gained)
@@ -449,7 +452,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._has_assigned, self._applied = True, None
         if is_open:
             self._apply()
-        self._applied = None  # the call under way checks its messages at its end
+        self._applied = None  # the running call checks its messages at its end
 
     def _on_assign(self, call: Callback | None, _: object, parts: list[Any]) -> None:
         self._cause, self._has_assigned = Cause.JOINED, False
@@ -457,7 +460,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if call is not None:
                 call(self, parts)
         finally:
-            # As upstream's callback does, but through our own method.
+            # As in confluent-kafka's callback, but through our own method.
             if not self._has_assigned and not self._is_closing:
                 fresh = [TopicPartition(one.topic, one.partition) for one in parts]
                 assign = (
@@ -474,7 +477,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         elif self._is_unsubscribed:
             cause = Cause.UNSUBSCRIBED
         elif self._is_cooperative and cause is Cause.PASSING:
-            cause = Cause.JOINED  # the join that takes them has completed
+            cause = Cause.JOINED  # the join that revokes the partitions has completed
         self._cause, self._has_assigned = cause, False
         try:
             if call is not None:
@@ -502,8 +505,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._maybe_paused = frozenset()
 
     def _identify(self) -> None:
-        # On this thread only: confluent-kafka lets one thread at a time into a client,
-        # and another one would starve beside a poll.
+        # Only this thread may do that: confluent-kafka admits one thread at a time to a
+        # client, and another thread would starve beside a poll.
         self._identify_at = monotonic() + _IDENTIFY_EVERY
         metadata = self.consumer_group_metadata()
         generation = -1
@@ -517,7 +520,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Leave the group and close, as confluent-kafka does. Control threads end, too."""
+        """Leave the group and close, as confluent-kafka does; control threads end, too."""
         if not self._is_closing:
             self._end_fast_calls()
             self._store_given()
@@ -545,7 +548,7 @@ def _is_cooperative(settings: Mapping[str, Any]) -> bool:
 
 
 def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions; refuse a text, which would be topics of one letter each."""
+    """Return the partitions; refuse a text, whose letters would count as topics."""
     found = list(partitions)
     for one in found:
         if not isinstance(one, TopicPartition):

@@ -1,4 +1,4 @@
-"""Tracks how far the holds topic is read, with clients of any library."""
+"""Tracks how far clients of any library have read the holds topic."""
 
 import time
 
@@ -7,21 +7,21 @@ from attrs import frozen
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
 
-# Seconds in which the reader did not reach a known end, after which the topic counts as
-# unreachable; and seconds between two requests for its end, and for a recreation.
+# Seconds without reaching a known end, after which the topic counts as unreachable; and
+# seconds between two requests for its end, and between two checks for a recreation.
 SILENCE = 5.0
 ASK_EVERY = 1.0
 COMPARE_EVERY = 30.0
 
 
 class TopicLostError(Exception):
-    """Reading of the holds topic cannot continue: the reader begins again."""
+    """The holds topic cannot be read further, so the reader starts again."""
 
 
 @frozen
 class Beginning:
     """
-    Where a reading of the holds topic begins.
+    The offset at which reading of the holds topic starts.
 
     Attributes:
         at: the first offset to read.
@@ -38,11 +38,11 @@ class Progress:
     """
     Tracks how far the holds topic is read, and whether it is still the same topic.
 
-    A reader calls :meth:`begin` and :meth:`note_turn` last: after an error it begins at
-    the first record that it has not returned.
+    A reader calls :meth:`begin` and :meth:`note_turn` last, so that after an error it
+    starts at the first record that it has not returned.
 
     Thread rules: any thread may call :meth:`beginning`, :meth:`note_end` and
-    :meth:`lose`; all else is the reader's.
+    :meth:`lose`; only the reader's thread may call the rest.
 
     Args:
         name: the topic.
@@ -64,7 +64,7 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reader has reached the end that the topic had at the start."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self.at >= self._end
 
     @property
@@ -74,7 +74,7 @@ class Progress:
 
     def beginning(self, first: int, end: int, *, is_other: bool) -> Beginning:
         """
-        Return where to begin: at the last position, or at the first record.
+        Return where to start: at the last position, or at the first record.
 
         Args:
             first: the topic's first offset.
@@ -86,7 +86,7 @@ class Progress:
         return Beginning(max(self.at, first), end)
 
     def begin(self, beginning: Beginning) -> tuple[RecreatedTopic, ...]:
-        """Begin there; return a recreated topic."""
+        """Start to read at the given offset; return the topic if it was recreated."""
         self.at, self._end = beginning.at, beginning.end
         self._waited, self._lost = 0.0, None
         self._asked_at = self._compared_at = time.monotonic()
@@ -94,18 +94,20 @@ class Progress:
 
     def note_turn(self, began: float, most: float, at: int) -> None:
         """
-        Note a turn that has ended, and whose records are returned now.
+        Note a turn that has ended, and whose records are about to be returned.
 
         Args:
-            began: when it began.
-            most: for how many seconds it waited at most.
-            at: the offset below which all records were returned then.
+            began: when the turn started.
+            most: the maximum seconds for which the turn waited.
+            at: the offset below which all records are returned with this turn.
 
         Raises:
-            TopicLostError: the topic was recreated, or has not answered for too long. The
-                turn's records are not returned: the next beginning reads them again.
+            TopicLostError: the topic was recreated, or has not answered for too long.
+                The turn's records are not returned; the reader reads them again after
+                its restart.
         """
-        # Time in which the caller was busy, or this process did not run, does not count.
+        # The time in which the caller was busy, or this process did not run, does not
+        # count.
         self._waited += min(time.monotonic() - began, most)
         if self._lost is not None:
             raise self._lost
@@ -115,14 +117,14 @@ class Progress:
         self.at = at
 
     def is_time_to_ask(self) -> bool:
-        """Return whether to ask for the topic's end; at most once a second."""
+        """Return whether to request the topic's end, at most once a second."""
         if (now := time.monotonic()) - self._asked_at < ASK_EVERY:
             return False
         self._asked_at = now
         return True
 
     def is_time_to_compare(self) -> bool:
-        """Return whether to check if the topic was recreated; every 30 s."""
+        """Return whether to check if the topic was recreated, every 30 s."""
         if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
         self._compared_at = now
@@ -137,5 +139,5 @@ class Progress:
             self._waited = 0.0
 
     def lose(self, why: str) -> None:
-        """Make the next turn raise."""
+        """Make the next :meth:`note_turn` raise an error."""
         self._lost = TopicLostError(f"{self._name} {why}")

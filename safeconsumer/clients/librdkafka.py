@@ -51,8 +51,8 @@ __all__ = [
     "control_clients",
 ]
 
-# The settings of a member's group, records and callbacks; the others are those of the
-# connection and login, also the ones that librdkafka will add.
+# The settings of a member's group, records and callbacks. All other settings concern
+# the connection and login, even those that librdkafka will add.
 _NOT_COPIED = (
     *("allow.auto.create.topics", "auto.", "check.crcs", "client.id", "client.rack"),
     *("consume.callback.", "coordinator.query.", "default.topic.config"),
@@ -71,7 +71,7 @@ _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 }
-# librdkafka's own errors begin with an underscore, and are public.
+# The names of librdkafka's own errors start with an underscore, but are public.
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - see above
 _MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -85,7 +85,8 @@ def control_clients(settings: Mapping[str, Any]) -> ControlClients:
     Return the control clients of a member with these settings.
 
     Args:
-        settings: the member's, with librdkafka's names and confluent-kafka's callbacks.
+        settings: the member's settings, by librdkafka's names, with confluent-kafka's
+            callbacks.
     """
     copied = {k: v for k, v in settings.items() if not k.startswith(_NOT_COPIED)}
     group_id, client_id = settings.get("group.id"), settings.get("client.id")
@@ -102,16 +103,16 @@ def control_clients(settings: Mapping[str, Any]) -> ControlClients:
 
 class HoldsTopic:
     """
-    Reads the holds topic with a consumer by ``assign``, and asks with an admin client.
+    Reads the holds topic with an assigned consumer; queries it with an admin client.
 
     A fetch keeps a consumer's connection busy for half a second, so urgent requests use
     another connection.
 
     Args:
-        base: how to reach the cluster.
+        base: the settings of the connection.
         name: the topic.
-        group: the member's group. The consumer never joins it: with the name it needs
-            no rights beyond the member's.
+        group: the member's group. The consumer never joins the group; with the group's
+            name it needs no rights beyond the member's.
     """
 
     def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:
@@ -128,7 +129,7 @@ class HoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reader has reached the end that the topic had at the start."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self._progress.is_complete
 
     def facts(self) -> Facts:
@@ -156,8 +157,8 @@ class HoldsTopic:
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
-        # Done first, so that the next request finds a known leader of the topic:
-        # librdkafka 2.16 asks again only after 3 s.
+        # This is done first, so that the next request finds a known leader of the
+        # topic: librdkafka 2.16 retries only after 3 s.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)
         end = int(_result(self._ask(_LAST)).offset)
@@ -208,7 +209,7 @@ class HoldsTopic:
             self._progress.lose("was recreated")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Return the topic's present end; None if it was recreated since the start."""
+        """Answer with the topic's current end; None if recreated since :meth:`begin`."""
         self._ask(_LAST).add_done_callback(partial(self._answer, answer))
 
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
@@ -231,7 +232,7 @@ class HoldsTopic:
         ends = {(self._name, 0): int(future.result().offset)}
 
         def described(topic: Any) -> None:  # noqa: ANN401 - likewise
-            # Requested after the end: an id is never used again.
+            # The id is requested after the end, because an id is never reused.
             self._note_id(topic)
             is_known = topic.exception() is None and not self._progress.is_lost
             answer(ends if is_known else None)
@@ -239,7 +240,7 @@ class HoldsTopic:
         _ask_about(admin, self._name).add_done_callback(described)
 
     def wake(self) -> None:
-        """Do nothing: a turn takes no longer than 100 ms."""
+        """Do nothing, because a turn takes no longer than 100 ms."""
 
     def close(self) -> None:
         """Close the clients."""
@@ -249,7 +250,8 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # Each write waits: a producer learns of a missing topic only in the answer.
+    # Each write waits, because only the answer tells a producer that the topic is
+    # missing.
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         _described(AdminClient(dict(base)), name)
@@ -286,14 +288,14 @@ class _ReportProducer:
         return int(answered.timestamp()[1])
 
     def close(self) -> None:
-        pass  # the last reference ends it
+        pass  # the producer ends with its last reference
 
 
 def _readable(
     messages: Sequence[Message], at: int
 ) -> tuple[list[RawRecord], int, KafkaError | None]:
     """
-    Return the records up to the first error, the offset behind them, and the error.
+    Return the records up to the first error, the offset after them, and the error.
 
     Args:
         messages: the messages of a consumer, in order.
@@ -307,7 +309,7 @@ def _readable(
             at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
             found.append(RawRecord(message.key(), message.value(), offset, at_ms))
             at = offset + 1
-        elif error.code() == _EOF:  # past compacted records
+        elif error.code() == _EOF:  # the end may be past compacted records
             at = max(at, offset)
         else:
             return found, at, error
@@ -334,9 +336,9 @@ def _described(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - a TopicD
 
 
 def _result(future: Any) -> Any:  # noqa: ANN401 - confluent-kafka's future
-    # confluent-kafka 2.16 keeps a future's error in a cycle. If it were raised here,
-    # its traceback would keep our clients, each with four threads, until the collector
-    # runs.
+    # confluent-kafka 2.16 keeps a future's error in a cycle. If that error were raised
+    # here, its traceback would keep our clients, each with four threads, until the
+    # garbage collector runs.
     failed = future.exception()
     if isinstance(failed, KafkaException):
         raise KafkaException(*failed.args)

@@ -1,4 +1,4 @@
-"""Keeps the holds of members on other clients, and offers the calls that change them."""
+"""Keeps the holds of members on other client libraries, with the calls that change them."""
 
 import weakref
 from collections import deque
@@ -39,16 +39,14 @@ from safeconsumer.holds.table import rebalanced
 
 
 class OtherPartition(Protocol):
-    """A partition in the form of other libraries."""
+    """A partition, as other libraries represent it."""
 
     topic: str
     partition: int
 
 
 Target = scopes.Target | OtherPartition
-"""
-The types that ``hold`` takes: those of ``SafeConsumer.pause``, and the library's own.
-"""
+"""The types that ``hold`` accepts: those of ``SafeConsumer.pause``, and the library's own."""
 
 _NONE: frozenset[TopicPartition] = frozenset()
 
@@ -57,27 +55,28 @@ class Member:
     """
     One consumer of a group, for ``safeconsumer.group``, with its holds.
 
-    The consumer reports each change of its assignment to this object, and asks it which
-    partitions are quiet, and which records the program may get.
+    The consumer reports each change of its assignment to this object, which tells the
+    consumer which partitions are quiet, and which records the program may receive.
 
     Args:
         consumer: the consumer; the object keeps no reference to it.
         client_id: the consumer's name for people; None if it has none.
         group_id: the consumer group; None if there is none.
-        hooks: functions that take every event.
+        hooks: functions that receive every event.
         log: whether events are logged, too.
 
     Attributes:
         ledger: has the holds.
         view: returns the ledger's view.
-        client_id: as above.
-        group_id: likewise.
-        is_closed: whether it has ended.
-        is_over: whether its consumer is closed, and all its own holds have ended.
+        client_id: the argument.
+        group_id: the argument.
+        is_closed: whether the member has ended.
+        is_over: whether the member's consumer is closed, and all its own holds have
+            ended.
 
     Thread rules: any thread, except for :meth:`begin_ownerships`, :meth:`identify`,
     :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`,
-    which are the polling thread's.
+    which only the polling thread may call.
     """
 
     def __init__(
@@ -100,7 +99,8 @@ class Member:
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
         self.view = self.ledger.view
         self._consumer = weakref.ref(consumer)
-        # Holds to be compared with the consumed topics, once partitions are assigned.
+        # The holds to be compared with the consumed topics, once partitions are
+        # assigned.
         self._unchecked: deque[HoldKey] = deque()
         self._identity = ("", -1)
         self._in_hand = _NONE
@@ -117,7 +117,7 @@ class Member:
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of the records that the last call returned."""
-        # In this order: the consumer keeps its last records before the claim of
+        # The order matters: the consumer keeps its last records before the claim of
         # may_give() ends.
         in_hand, consumer = self._in_hand, self._consumer()
         if consumer is None:
@@ -132,7 +132,7 @@ class Member:
         return [(one.topic, one.partition) for one in consumer.busy()]
 
     def recreated(self) -> Collection[str]:
-        """Return an empty list: only kafka-python's members detect recreated topics."""
+        """Return no topics, because only kafka-python's members detect recreated topics."""
         return ()
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
@@ -140,7 +140,7 @@ class Member:
         self._after_joins.append(call)
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Do nothing: only kafka-python's members keep journals."""
+        """Do nothing, because only kafka-python's members keep journals."""
 
     def carry_out(self, _resets: object) -> bool:
         """Return False: only kafka-python's members move to the offsets of a reset."""
@@ -149,14 +149,14 @@ class Member:
     # ------------------------------------------------------------ for metrics
 
     def polled_at(self) -> float | None:
-        """Return about when the program last asked for records, since the epoch."""
+        """Return the approximate time of the last request for records, since the epoch."""
         at = self._polled_at
         now, wall = self.ledger.now()
         return None if at is None else wall - (now - at)
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None: the member obeys none."""
+        """Whether the holds topic is read to its end; None if the member obeys none."""
         return None if self._control is None else self._control.is_caught_up
 
     # ------------------------------------------------------------ changes of the consumer
@@ -166,8 +166,8 @@ class Member:
         Return the group control that :meth:`obey` starts.
 
         Raises:
-            ControlSettingError: ``control`` is no ``Control``, has settings that are
-                for kafka-python, or there is no group.
+            ControlSettingError: ``control`` is no ``Control``, or has settings for
+                kafka-python, or there is no group.
         """
         if not isinstance(control, Control):
             message = f"control takes a Control(), not {control!r}"
@@ -182,10 +182,10 @@ class Member:
 
     def obey(self, control: Control, clients: ControlClients) -> None:
         """
-        Obey the holds of the group from now on, and report; call it before an assignment.
+        Obey the holds of the group, and report; call this before an assignment.
 
         Raises:
-            ControlSettingError: as :meth:`control_of`.
+            ControlSettingError: as for :meth:`control_of`.
             ControlTopicError: the settings of the holds topic would let Kafka delete
                 holds; no thread is left running.
         """
@@ -193,7 +193,8 @@ class Member:
         attached.start()
         self._control = attached
         if (consumer := self._consumer()) is not None:
-            # If the consumer is dropped and never closed, the threads still end.
+            # If the consumer is garbage-collected and was never closed, the threads
+            # still end.
             self._dropping = weakref.finalize(consumer, attached.abandon)
             self._dropping.atexit = False
 
@@ -211,13 +212,13 @@ class Member:
         departed: Collection[TopicPartition] = (),
     ) -> None:
         """
-        Note ownerships that begin; those under control are quiet until holds are read.
+        Note new ownerships; under group control they stay quiet until holds are read.
 
         The event of a completed join has the identity of the last :meth:`identify`.
 
         Args:
             gained: the partitions of these ownerships.
-            cause: the reason of the change.
+            cause: the reason for the change.
             all_: whether no other partition is owned now.
             departed: the partitions of ownerships that have ended.
         """
@@ -240,7 +241,7 @@ class Member:
         self.ledger.deliver()
 
     def check_names(self, keys: Iterable[HoldKey]) -> None:
-        """Report those of these holds that cover nothing which is consumed here."""
+        """Report which of these holds cover nothing that this consumer consumes."""
         self._unchecked.extend(keys)
         self._report_idle()
         self.ledger.deliver()
@@ -250,7 +251,7 @@ class Member:
         if consumer is None or not self._unchecked or not self.ledger.owned():
             return
         holds, found = self.ledger.view().holds, list[Hold]()
-        with suppress(IndexError):  # another thread has taken the others
+        with suppress(IndexError):  # another thread has checked the others
             while self._unchecked:
                 hold = holds.get(self._unchecked.popleft())
                 if hold is not None and consumer._is_idle(hold.scope):  # noqa: SLF001 - this module's
@@ -265,14 +266,14 @@ class Member:
             for call in self._after_joins:
                 call()
 
-    # ------------------------------------------------------------ queries of the consumer
+    # ------------------------------------------------------------ the consumer's calls
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions whose records may not be given now."""
         return self.ledger.quiet()
 
     def begin_call(self) -> None:
-        """Note that the program asks for records, and so is done with earlier ones."""
+        """Note that the program requests records, and so is done with earlier records."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
         control = self._control
@@ -283,9 +284,9 @@ class Member:
     def may_give(
         self, partitions: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Return those of the partitions whose records may be given now."""
-        # They are in hand before the check: a report between the two shows them as busy,
-        # and an earlier one does not show them as quiet.
+        """Return the given partitions whose records may be given now."""
+        # The partitions are in hand before the check: a report made between the two
+        # shows them as busy, and an earlier report does not show them as quiet.
         self._in_hand = frozenset(partitions)
         return self._in_hand - self.quiet()
 
@@ -298,7 +299,7 @@ class Member:
         return False
 
     def note_given(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note the partitions whose records the program was given."""
+        """Note the partitions whose records the program has received."""
         self._in_hand = frozenset(partitions)
 
     # ------------------------------------------------------------ the end
@@ -307,7 +308,7 @@ class Member:
         """
         Send a last report, and end the threads and clients of group control.
 
-        A program that closes its consumer has done with the records that it had.
+        A program that closes its consumer is done with the records that it received.
         """
         self.is_closed = True
         self._in_hand = _NONE
@@ -321,12 +322,12 @@ class Member:
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
+            self._dropping.detach()  # it holds the hooks, which may hold the consumer
         if self._control is not None:
             self._control.close()
 
     def close(self) -> None:
-        """End the assignment, and all holds but those of operators."""
+        """End the assignment, and all holds except those of operators."""
         self._in_hand, self.is_over = _NONE, True
         self.ledger.close()
         self.ledger.deliver()
@@ -334,25 +335,26 @@ class Member:
 
 class HoldingConsumer:
     """
-    The calls about holds that consumers of other libraries have besides their own calls.
+    The calls about holds that consumers of other libraries have besides their own.
 
     Thread rules: any thread.
     """
 
     busy: Callable[[], Iterable[OtherPartition]] | None = None
     """
-    Returns the partitions of records that threads or tasks of the program work on.
+    Returns the partitions whose records threads or tasks of the program are processing.
 
-    With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the call for records after the one that returned some of it. Another thread
-    calls this for each report; if it raises, all assigned partitions count as busy.
+    With ``control=`` a held partition is not reported quiet while it is among these,
+    nor until the call for records that follows the last call which returned some of its
+    records. Another thread calls this function for each report; if the function raises,
+    all assigned partitions count as busy.
     """
 
     _member: Member
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook raised, by its ``repr``; empty if none did."""
+        """How often each hook raised, by the hook's ``repr``; empty if none did."""
         return dict(self._member.ledger.dispatcher.failures)
 
     def hold(
@@ -363,13 +365,13 @@ class HoldingConsumer:
         for_: float | timedelta | None = None,
     ) -> None:
         """
-        Hold the targets: once this has returned, none of their records is delivered.
+        Hold the targets; once this has returned, none of their records is delivered.
 
         A hold lasts through rebalances, lost membership and changed subscriptions until
-        its owner lifts it. It covers what is assigned later, too, and never moves a
-        position. With no targets nothing is held; after an exception nothing has
-        changed. A topic or partition that is not consumed here, as far as the client
-        knows, is a warning (``hold_covers_nothing``) once something is assigned.
+        its owner lifts it. The hold also covers partitions that are assigned later, and
+        never moves a position. With no targets nothing is held; after an exception
+        nothing has changed. A topic or partition that the client knows it does not
+        consume causes a warning (``hold_covers_nothing``) once something is assigned.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
@@ -378,7 +380,7 @@ class HoldingConsumer:
             owner: the owner of the hold; only this owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
             for_: seconds, or a timedelta, until it expires: never early, and at the
-                latest when the program next asks for records.
+                latest when the program next requests records.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -394,14 +396,14 @@ class HoldingConsumer:
         Lift this owner's holds of exactly these targets.
 
         A hold of a wider scope, or of another owner, stays. A target that is not held
-        is no error. A call that waits returns records of partitions that flow now;
-        records that were fetched as the hold arrived come first.
+        is no error. A waiting call returns records of partitions that flow now; records
+        that were fetched when the hold was placed come first.
 
         Returns:
             The holds that still cover the targets or parts of them.
 
         Raises:
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+            TargetTypeError, ScopeSyntaxError: as for :meth:`hold`.
             HoldSettingError: the owner is not acceptable, or is an operator.
         """
         checked_owner(owner)
@@ -410,7 +412,7 @@ class HoldingConsumer:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold, also those that cover nothing assigned here now.
+        Return every hold, even holds that cover nothing that is assigned now.
 
         A strict hold beneath a plain pause of its owner follows that pause.
         """
@@ -459,7 +461,7 @@ class HoldingConsumer:
         return found
 
     def _is_idle(self, scope: Scope) -> bool:
-        """Return whether the client knows that a topic or partition is not consumed here."""
+        """Return whether the client knows that it does not consume a topic or partition."""
         if not isinstance(scope, Partition | Topic):
             return False
         topics = self._subscribed()
@@ -471,7 +473,7 @@ class HoldingConsumer:
         return numbers is not None and scope.partition not in numbers
 
     def _subscribed(self) -> Collection[str] | None:
-        """Return the topics that are subscribed to; None if they are not known."""
+        """Return the subscribed topics; None if they are not known."""
         return None
 
     def _known_numbers(self, topic: str) -> Collection[int] | None:  # noqa: ARG002 - as its siblings
@@ -479,11 +481,11 @@ class HoldingConsumer:
         return None
 
     def _pause(self, partitions: Iterable[OtherPartition]) -> None:
-        """Pause as the library does, but through rebalances that give them back."""
+        """Pause as the library does, but the pause lasts through rebalances."""
         self._place(partitions, lifetime=Lifetime.PLAIN)
 
     def _last_given(self) -> Iterable[TopicPartition]:
-        """Return the partitions of records given without :meth:`Member.note_given`."""
+        """Return the partitions of records given without a :meth:`Member.note_given`."""
         return ()
 
 

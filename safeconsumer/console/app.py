@@ -33,7 +33,8 @@ def create(state: State) -> Starlette:
 
 
 def _ready(request: Request) -> Response:
-    # Returns whether the snapshot is complete and current, without a request.
+    # Answers whether the snapshot is complete and current, without a request to the
+    # cluster.
     if lack := state_of(request).snapshot().lack:
         raise Problem(503, "not ready", lack)
     return PlainTextResponse("ready")
@@ -66,7 +67,7 @@ def _not_allowed(request: Request, error: Exception) -> Response:
     # Starlette joins a set, whose order depends on the process.
     methods = (getattr(error, "headers", None) or {}).get("Allow", "")
     allowed = ", ".join(sorted(methods.split(", ")))
-    title = f"{request.url.path} takes no {request.method}"
-    answer = Problem(405, title, f"it takes {allowed}").answer(request)
+    title = f"{request.url.path} does not accept {request.method}"
+    answer = Problem(405, title, f"it accepts {allowed}").answer(request)
     answer.headers["Allow"] = allowed
     return answer

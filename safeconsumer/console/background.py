@@ -1,4 +1,4 @@
-"""Runs requests to the cluster on threads, so that a slow broker stops no page."""
+"""Runs requests to the cluster on threads, so that a slow broker blocks no page."""
 
 import asyncio
 from collections.abc import Callable
@@ -80,5 +80,5 @@ async def _receive(request: Request, most: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            raise Problem(413, "what was sent is too long")
+            raise Problem(413, "the body is too long")
     return body

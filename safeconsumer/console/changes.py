@@ -1,8 +1,8 @@
 """
 Places, extends and lifts holds, and moves offsets: shows a plan, and carries it out.
 
-An action is read from the fields of a form or a call. Its plan is shown with a digest, and is
-carried out if the present plan still has the agreed digest.
+An action is read from the fields of a form or an API call. The action's plan is shown
+with a digest, and is carried out if the current plan still has the agreed digest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ from safeconsumer.holds.hold import OPERATOR, checked_name
 _SHOWN_WITHIN = 2.0
 # Seconds for which a page waits for the cluster's answer; the clients give up by then.
 _ANSWER_SECONDS = 30.0
-# The number of last previews whose offsets are kept until they are agreed to.
+# The number of recent previews whose offsets are kept until the user agrees to them.
 _MAX_PREVIEWS = 64
 _CLUSTER_ERRORS = (ControlTopicError, KafkaError, OSError)
 
@@ -69,7 +69,7 @@ Given = Mapping[str, str]
 
 @contextmanager
 def _input_errors_answered() -> Iterator[None]:
-    """Answer a value that cannot be used with the reason."""
+    """Turn an error about an invalid value into a problem that gives the reason."""
     try:
         yield
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
@@ -89,11 +89,11 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
         given: the typed values; ``extends`` is the offset of the hold.
 
     Raises:
-        Problem: an input is not acceptable; the message has the reason.
+        Problem: an input is not acceptable; the message gives the reason.
     """
     texts = _scope_texts(given, "hold")
     if given["extends"] and not given["for"]:
-        raise Problem(400, "say for how long, counted from now")
+        raise Problem(400, "give a duration, counted from now")
     with _input_errors_answered():
         if given["extends"]:
             return Extend(
@@ -110,7 +110,7 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
             reason=given["reason"],
             for_=given["for"] or None,
         )
-        # A person who asks for an earlier end means it, and is asked to agree.
+        # A person who requests an earlier end means it, and is asked to agree.
         action = evolve(action, replaces=True)
         return action.written_by(state.setup.host, state.setup.principal)
 
@@ -127,8 +127,8 @@ def lift_action(_: State, owner: str, given: Given) -> Action:
 
     Args:
         owner: the operator who lifts them.
-        given: the boxes of a form as ``hold``; for a call the scope and owner, and the
-            id and offset if they were shown.
+        given: the ticked boxes of a form as ``hold``; for a call, the scope and owner
+            of the hold, and its id and offset if they were shown.
 
     Raises:
         Problem: a scope is missing, no record can name the group, an owner or a scope,
@@ -148,7 +148,7 @@ def lift_action(_: State, owner: str, given: Given) -> Action:
 def _named(one: Mapping[str, str]) -> NamedHold:
     scope, offset = one["scope"], one.get("offset")
     owner = checked_name(one.get("owner", "")).removeprefix(OPERATOR)
-    try:  # not parsed: a hold whose scope only a later version reads can be lifted, too
+    try:  # unparsed, so that a later version's hold can be lifted, too
         scope.encode()
     except UnicodeEncodeError as error:
         message = f"a scope must be Unicode text, not {scope[:60]!a}"
@@ -171,7 +171,8 @@ def move_action(state: State, owner: str, given: Given) -> Action:
     """
     Return the action that moves a group to offsets.
 
-    The offsets are those of the agreed preview; without one the cluster is asked for them.
+    The offsets are those of the agreed preview; without a preview the cluster is
+    queried for them.
 
     Raises:
         Problem: an input is not acceptable, or the cluster does not answer.
@@ -200,10 +201,10 @@ def move_action(state: State, owner: str, given: Given) -> Action:
 
 def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
     """
-    Return the plan of an action, as far as a snapshot and quick questions show it.
+    Return the plan of an action, as far as a snapshot and quick queries show it.
 
     Raises:
-        Problem: a hold cannot be extended, or none of those to lift is there.
+        Problem: a hold cannot be extended, or none of the holds to lift exists.
     """
     known = _Lookup(state, snapshot)
     with _input_errors_answered():
@@ -219,7 +220,7 @@ def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
 
 
 def _impossible(found: Plan) -> Problem | None:
-    """Return the problem of a plan that no agreement can solve; None without one."""
+    """Return the problem of a plan that no agreement can solve; None if there is none."""
     wrong = (one for one in found.needs if one.consent is Consent.NONE)
     need = next(wrong, None)
     return None if need is None else Problem(409, need.why, need.ask)
@@ -249,7 +250,7 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
 
 @frozen
 class _Lookup:
-    """Answers a plan's questions from the snapshot, or by asking the cluster."""
+    """Looks up names for a plan in the snapshot, or by querying the cluster."""
 
     state: State
     snapshot: Snapshot
@@ -262,10 +263,10 @@ class _Lookup:
         return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
     def completed(self, found: Plan) -> Plan:
-        """Return a plan with retention; keep the offsets that were looked up for it."""
+        """Return a plan with its topics' retention; keep the offsets looked up for it."""
         if isinstance(found.action, ResetTo):
             previewed = self.state.previewed
-            # a plan that is shown again is the newest
+            # a plan that is shown again becomes the newest
             previewed.pop(found.digest, None)
             previewed[found.digest] = found.action
             for oldest in list(previewed)[:-_MAX_PREVIEWS]:
@@ -287,7 +288,7 @@ class _Lookup:
 
 class Refused(Problem):
     """
-    No record was written, since the plan differs from the agreed one.
+    No record was written, because the plan differs from the agreed one.
 
     Attributes:
         plan: the plan as it is now.
@@ -299,7 +300,7 @@ class Refused(Problem):
 
 
 def document(found: Plan) -> dict[str, Any]:
-    """Return a plan as plain JSON values, with what an agreement to it needs."""
+    """Return a plan as plain JSON values, with the values that an agreement needs."""
     if isinstance(found.action, Lift):
         return {**found.document(), "holds": list(map(hold_document, found.own))}
     return {**found.document(), "agreement": found.digest}
@@ -309,11 +310,11 @@ def change(
     state: State, action: Action, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Done:
     """
-    Carry out an action; return when all of it is acknowledged, or if it was done already.
+    Carry out an action; return once it is acknowledged, or if it was done already.
 
-    Placing and extending need the digest of the plan that was shown as ``agreed``, unless
-    nothing must be agreed to; moving offsets always does. Lifting another owner's hold
-    needs its id or offset, and its scope as ``typed``.
+    Placing and extending need the digest of the shown plan as ``agreed``, unless no
+    agreement is needed; moving offsets always needs the digest. Lifting another owner's
+    hold needs the hold's id or offset, and its scope as ``typed``.
 
     Args:
         state: the console's state.
@@ -322,9 +323,9 @@ def change(
         is_wanted: returns whether the client still waits for the answer.
 
     Raises:
-        Refused: the agreement is missing, or was to something else.
-        Problem: there is no such hold, or the changes could not be written, or only
-            some of them.
+        Refused: the agreement is missing, or was to another plan.
+        Problem: the hold does not exist, or some or all of the changes could not be
+            written.
     """
     snapshot = state.snapshot()
     known, view = _Lookup(state, snapshot), _view(state, snapshot, action.group)
@@ -339,7 +340,7 @@ def change(
                 lambda now: _agrees(now, given, is_wanted),
             )
             if isinstance(action, ResetTo):
-                # After a failure the next member moves it.
+                # If this commit fails, the group's next member moves the offsets.
                 with suppress(*_CLUSTER_ERRORS):
                     view = operator.look(action.group, is_strict=True, has_lags=False)
                     commit_for_empty_group(operator.admin, view, action.scopes)
@@ -360,12 +361,12 @@ def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
     agreed = given.get("agreed")
     if isinstance(now.action, Lift):
         is_agreed = all(_is_typed(given, one) for one in now.needs)
-    elif agreed is None:  # offsets are agreed to one by one: they were looked up
+    elif agreed is None:  # offsets always need an agreement: they were looked up
         is_agreed = not now.needs and not isinstance(now.action, ResetTo)
     else:
         is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up.
-    # 2. Somebody else lifts the hold, and another one is placed.
+    # 2. Somebody else lifts the hold, and another hold is placed.
     # 3. The broker answers: a write now would lift the new hold.
     if is_agreed and not is_wanted():
         raise Problem(503, "Nothing was written.", "the client has gone")

@@ -13,11 +13,11 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.timed_call import TimedCall
 
-# Seconds to wait for the connection: a client that clicked waits for that long, and the
-# thread of a question for as long as a request may last.
+# Seconds to wait for the connection: for a client after a click, and for the thread of
+# a query, which waits for as long as a request may last.
 _LOCK_SECONDS, _ANSWER_SECONDS = 2.0, 30.0
 _CLOSE_SECONDS = 1.0
-# Seconds for which an answer of the cluster is used again.
+# Seconds for which an answer of the cluster is reused.
 _VALID_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class SharedConnection:
     Args:
         connect: opens the connection.
 
-    Thread rules: any.
+    Thread rules: any thread.
     """
 
     def __init__(self, connect: Callable[[], Operator]) -> None:
@@ -38,8 +38,8 @@ class SharedConnection:
         self._operator: Operator | None = None
         self._is_closed = False
         self._lock = threading.Lock()
-        self._calls_lock = threading.Lock()  # guards the dict below
-        # The start of each question, and the call that asks it.
+        self._calls_lock = threading.Lock()  # guards _calls
+        # By query, its start and the call that runs it.
         self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager
@@ -70,14 +70,15 @@ class SharedConnection:
         self, key: Hashable, ask: Callable[[Operator], T], within: float
     ) -> T | None:
         """
-        Return the cluster's answer to a question; None without an answer.
+        Return the cluster's answer to a query; None without an answer.
 
-        An answer or a refusal is valid for a minute. A separate thread asks: no caller
-        waits for longer than ``within``, and all callers wait for the same answer.
+        An answer or a refusal is valid for a minute. A separate thread runs the query,
+        so that no caller waits for longer than ``within``, and all callers wait for the
+        same answer.
 
         Args:
-            key: names the question.
-            ask: asks the question.
+            key: identifies the query.
+            ask: runs the query.
             within: the seconds to wait.
         """
 

@@ -1,4 +1,4 @@
-"""Computes the console's figures of groups, for Prometheus."""
+"""Computes the console's metrics about groups, for Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +15,16 @@ from safeconsumer.metrics.prometheus import Base, Sample, family
 
 _METRICS = {one.name: one for one in table.of("console")}
 
-# Seconds that a scrape waits for a first answer; Prometheus allows ten for a scrape.
+# Seconds that a scrape waits for a first answer; Prometheus allows ten seconds for a
+# scrape.
 _FIRST_ANSWER_SECONDS = 1.0
 
-# A hold that ends within this many seconds, and was not placed just now, is counted.
+# A hold that ends within this many seconds, and was not placed just now, counts as
+# expiring.
 _SOON = 900.0
 
-# Seconds after which topics delete records, by name; None if age deletes none.
+# By topic, the seconds after which it deletes records; None if it keeps them regardless
+# of age.
 _Limits: TypeAlias = Mapping[str, float | None]
 
 
@@ -31,12 +34,12 @@ _Figure: TypeAlias = tuple[str, Sample]
 
 class Figures(Base):
     """
-    The console's figures, for a registry of prometheus-client.
+    The console's metrics, for a registry of prometheus-client.
 
     Args:
         state: the console's state.
 
-    Thread rules: any.
+    Thread rules: any thread.
     """
 
     def __init__(self, state: State) -> None:
@@ -47,7 +50,7 @@ class Figures(Base):
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield the present figures."""
+        """Yield the current metrics."""
         found: dict[str, list[Sample]] = {}
         for name, sample in _all(self._state, self._state.snapshot()):
             found.setdefault(name, []).append(sample)
@@ -82,7 +85,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     found = state.questions.asked(
         ("retention", *names), lambda one: one.retention(names), _FIRST_ANSWER_SECONDS
     )
-    state.limits.update(found or {})  # a missing answer keeps the last one
+    state.limits.update(found or {})  # without an answer the last limits stay
     return state.limits
 
 
@@ -128,7 +131,7 @@ def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
 
 
 def _member_state(verdict: Verdict) -> str:
-    # A label's value is one word, and alerts name it.
+    # The value of a label is one word, to which alerts refer.
     return "silent" if verdict.words == SILENT.words else verdict.words
 
 

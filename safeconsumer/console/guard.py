@@ -32,7 +32,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     # Without a referrer a browser would send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
-    # A page, or the same in JSON.
+    # An address serves a page, or the same content in JSON.
     "Vary": "Accept",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -94,16 +94,16 @@ class Auth:
         )
 
     def form_token(self, owner: str) -> str:
-        """Return the token in each form of ours; other sites and owners do not know it."""
+        """Return the token of an owner's forms, which other sites and owners do not know."""
         key = self._session.encode()
         return hmac.new(key, f"form {owner}".encode(), hashlib.sha256).hexdigest()
 
     def is_form_of(self, owner: str, given: str) -> bool:
-        """Return whether a form had that token."""
+        """Return whether a form had the token of its owner."""
         return _same(given, self.form_token(owner))
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the problem that refuses a request; None if it may pass."""
+        """Return the problem for which a request is refused; None if it may pass."""
         host = request.headers.get("host", "")
         if host not in self._hosts:
             return Problem(
@@ -144,13 +144,14 @@ class Auth:
         """
         Answer a login; None if its token is wrong or was already used.
 
-        Only a click uses the link up: neither a HEAD request, with which programs check
-        a link, nor a request that a browser makes ahead of time while it is typed.
+        Only a click uses up the link. A HEAD request, with which programs check a link,
+        does not, and neither does a request that a browser makes ahead of time while
+        the user types.
         """
         if request.method == "HEAD":
             return Response()
         if _is_ahead_of_time(request):
-            # so that the browser sends the request again at the click
+            # the browser then sends the request again at the click
             return Response(status_code=503)
         given = request.query_params.get("token", "")
         is_lasting = self._lasting is not None and _same(given, self._lasting)
@@ -194,7 +195,7 @@ def _same(given: str, known: str) -> bool:
 
 
 class Guard:
-    """Refuses requests that ``Auth`` refuses, and adds the same headers to every answer."""
+    """Rejects requests that ``Auth`` refuses, and adds the same headers to every answer."""
 
     def __init__(self, app: ASGIApp, auth: Auth) -> None:
         self._app = app
@@ -209,7 +210,7 @@ class Guard:
         request = Request(scope)
         refused = self._auth.refusal(request)
         app: ASGIApp = self._app if refused is None else refused.answer(request)
-        # An asset's address has a digest of its content, so each is loaded once.
+        # An asset's address has a digest of its content, so each asset is loaded once.
         is_asset = refused is None and request.url.path.startswith("/static/")
         kept = "private, max-age=31536000, immutable" if is_asset else "no-store"
         headers = {**_HEADERS, "Cache-Control": kept}

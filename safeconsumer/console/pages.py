@@ -1,8 +1,8 @@
 """
 Serves the pages, as HTML to people and as JSON to programs.
 
-Without a script the pages work, but do not refresh. :mod:`safeconsumer.console.rest` lists
-the parameters of programs and the answers to them.
+Without scripts the pages work, but do not refresh. :mod:`safeconsumer.console.rest`
+lists the parameters and the answers for programs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +32,12 @@ from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
 SIZE = 100
-# The number of names in the list of a field: a longer list makes typing slow in
+# The maximum number of names in the list of a field; a longer list makes typing slow in
 # browsers.
 _MOST_LISTED = 1_000
-# Seconds after which a page is rendered again although no data changed: _TICK for pages that
-# name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, which show dates.
+# Seconds after which a page is rendered again even if no data changed: _TICK for pages
+# that name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, which
+# show dates.
 _TICK, _LONG_TICK = 5.0, 60.0
 
 
@@ -117,7 +118,7 @@ def _by_topic(rows: Sequence[Row]) -> list[Row]:
 
 
 def history(request: Request) -> Response:
-    """Show the changes of holds, the latest first."""
+    """Show the changes to holds, the latest first."""
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew, times = partial(state.skew, snapshot), snapshot.times
@@ -167,10 +168,10 @@ class _Form:
 
     Attributes:
         path: the path of its route; its template has the same name.
-        fields: the names of its fields, as a program gives them.
+        fields: the names of its fields, as a program sends them.
         action: makes an action from the fields.
-        is_filled: returns whether the fields suffice for a preview; None: the form has
-            no field that a person could correct.
+        is_filled: returns whether the fields suffice for a preview; None if the form
+            has no field that a person could correct.
     """
 
     path: str
@@ -179,7 +180,7 @@ class _Form:
     is_filled: Callable[[Given], object] | None = None
 
     def given(self, pairs: Mapping[str, str]) -> Given:
-        """Return all fields; typed ones are stripped, names may begin or end with blanks."""
+        """Return all fields; typed values are stripped, but names keep their blanks."""
         names = (*self.fields, "hold", "agreed")
         found = {name: pairs.get(name, "") for name in names}
         typed = {name: found[name].strip() for name in self.fields if self.is_filled}
@@ -204,7 +205,7 @@ _FORMS = (
 
 
 def _preview(form: _Form, request: Request) -> Response:
-    """Show the form, and its plan once it is filled in."""
+    """Show the form, and its plan once the form is filled in."""
     state, snapshot = _look(request)
     given = form.given(rest.joined(request.query_params.multi_items()))
     plan, problem = None, None
@@ -291,7 +292,7 @@ def _form_page(
 
 
 def _error(plan: Plan | None, problem: Problem | None) -> str:
-    """Return the reason of a problem, or why holds cannot be lifted now; "" for neither."""
+    """Return the reason of a problem, or why holds cannot be lifted now; else ""."""
     if problem is not None:
         return _sentence(problem.title, problem.detail)
     needs = plan.needs if plan is not None and isinstance(plan.action, Lift) else ()
@@ -339,7 +340,7 @@ async def _answer_shared(
 
 
 def _version(snapshot: Snapshot) -> tuple[int, ...]:
-    # On a page with old data each sentence names the age.
+    # On a page with old data each sentence states the age.
     ticks = int(snapshot.age / _TICK) if snapshot.is_old else 0
     return snapshot.version, ticks, int(snapshot.times.here / _LONG_TICK)
 
@@ -347,7 +348,7 @@ def _version(snapshot: Snapshot) -> tuple[int, ...]:
 def _unless_known(
     request: Request, tag: str, snapshot: Snapshot, page: Callable[[], Response]
 ) -> Response:
-    """Send a page unless the browser has it; the page's script asks again periodically."""
+    """Send a page unless the browser has it; the page's script polls periodically."""
     is_known = request.headers.get("if-none-match") == tag
     answer = Response(status_code=304) if is_known else page()
     answer.headers["etag"] = tag
@@ -357,7 +358,7 @@ def _unless_known(
 
 
 async def _answer_form(form: _Form, request: Request) -> Response:
-    """Answer with a form, which may ask the cluster."""
+    """Answer with a form, which may require a query to the cluster."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return await background.answer(request, lambda _: _preview(form, request))

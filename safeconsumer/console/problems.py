@@ -1,8 +1,9 @@
 """
-Answers failed requests: with RFC 9457 documents for programs, with pages for people.
+Answers failed requests, with RFC 9457 documents for programs and pages for people.
 
-A request is a program's if its ``Accept`` names JSON and not HTML, or if it sends JSON.
-Browsers name HTML. Tools that take anything (``*/*``, as curl does by itself) get the page.
+A request comes from a program if its ``Accept`` header names JSON and not HTML, or if
+it sends JSON. Browsers name HTML. Tools that accept anything (``*/*``, curl's default)
+get the page.
 """
 
 import html
@@ -21,7 +22,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 
 
 def is_program(request: Request) -> bool:
-    """Return whether a request has to be answered in JSON."""
+    """Return whether a request must be answered in JSON."""
     several = ",".join(request.headers.getlist("accept")).split(",")
     kinds = set(map(_kind, several))
     return (JSON in kinds and "text/html" not in kinds) or kind_of_body(request) == JSON
@@ -61,7 +62,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
         self.more = more or {}
 
     def answer(self, request: Request) -> Response:
-        """Return the problem in the form that the client reads."""
+        """Return the problem in the format that the client reads."""
         if is_program(request):
             return JSONResponse(
                 self.document, self.status, media_type="application/problem+json"
@@ -73,7 +74,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
 
     @property
     def document(self) -> dict[str, Any]:
-        """The members of RFC 9457, and our own."""
+        """The members that RFC 9457 defines, and our own."""
         return {
             "type": "about:blank",
             "status": self.status,

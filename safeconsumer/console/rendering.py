@@ -1,9 +1,9 @@
 """
 Renders templates as pages, which viewers share.
 
-A page is rendered once for each version of the data. An age, or the time until a hold ends,
-changes by itself: the page has a mark in its place, which is replaced when the page is sent.
-In a browser the script continues to count.
+A page is rendered once for each version of the data. An age, or the time until a hold
+ends, changes without new data, so the page has a mark in its place, which is replaced
+when the page is sent. In a browser the script continues to count.
 """
 
 import re
@@ -26,19 +26,20 @@ from safeconsumer.holds.explain import printable, utc
 
 STATIC = Path(__file__).parent / "static"
 _JUST_NOW = 2.0
-# Pages of one version that are kept; each search and each page of a list is another one.
+# The maximum number of pages of one version that are kept; each search and each page of
+# a list counts as a page.
 _MOST_KEPT = 64
-# Foreign texts never have this character, and pages must not have it.
+# Text from users never contains this character, and pages must not contain it.
 _MARK = re.compile("\0([^\0]*)\0")
 
 
 class Page(HTMLResponse):
     """
-    A page as it is sent.
+    A page in the form in which it is sent.
 
     Args:
         text: the page with its marks.
-        known: the present snapshot, from which the marks are filled.
+        known: the current snapshot, from which the marks are filled.
         status: the HTTP status.
 
     Attributes:
@@ -66,7 +67,7 @@ def _moment(mark: str, known: Snapshot) -> str:
 
 
 def now_text(known: Snapshot) -> str:
-    """Return the broker's time as the script reads it; "" if it is unknown."""
+    """Return the broker's time in the script's format; "" if it is unknown."""
     return "" if known.now is None else f"{known.now:.1f}"
 
 
@@ -74,7 +75,7 @@ class SharedPages:
     """
     The pages of the newest version of the data, which viewers share.
 
-    Thread rules: any; one page is rendered at a time.
+    Thread rules: any thread; one page is rendered at a time.
     """
 
     def __init__(self) -> None:
@@ -129,17 +130,18 @@ def _asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    # Names come from other people, whose invisible characters could mislead a reader.
+    # Names come from other people, and their invisible characters could mislead a
+    # reader.
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return printable(str(value)) if is_text else value
 
 
-# A link shows its target: it has no invisible and no look-alike characters.
+# A link must show its true target, so it has no invisible or look-alike characters.
 _URL = re.compile(r"https?://[!#-;=?-~]*[A-Za-z0-9/=]")
 
 
 def _linked(text: str) -> Markup:
-    """Return text in which addresses of pages are links; the target page gets no referrer."""
+    """Return text with addresses of pages as links; the target page gets no referrer."""
     parts, at = [], 0
     for found in _URL.finditer(text):
         url = escape(found[0])

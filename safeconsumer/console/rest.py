@@ -23,8 +23,8 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "GET /": (
         ("q", "held", "sort"),
         """``groups``: a row for each group, as ``status -o json`` prints them. ``q``
-        is a part of their names, ``held=1`` leaves out those that flow, ``sort=lag`` puts
-        those with the most lag first.""",
+        is a part of their names, ``held=1`` leaves out groups that flow, ``sort=lag`` puts
+        groups with the most lag first.""",
     ),
     "GET /group": (
         ("group",),
@@ -34,7 +34,7 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "GET /history": (
         ("group",),
-        """``records``: the changes of holds, oldest first, each as ``history
+        """``records``: the changes to holds, oldest first, each as ``history
         --follow -o json`` prints it; ``is_cut`` if there were more than the console
         keeps.""",
     ),
@@ -45,12 +45,12 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "POST /place": (
         (*HOLD_FIELDS, "agreed"),
-        """Place holds, or let the one with the offset ``extends`` last longer; answer
-        once all replicas have acknowledged each of them, as ``pause -o json`` prints it.
-        If the operator must agree first, the status is 409: send the ``agreement`` of its
-        ``preview`` as ``agreed``. If repeated while its holds are in force, the call
-        changes nothing: ``is_done_already`` is true. A hold that ended, or may have, or
-        that the holds topic lost when it was recreated, is ``renewed``.""",
+        """Place holds, or extend the hold with the offset ``extends``; answer once all
+        replicas have acknowledged each hold, as ``pause -o json`` prints it.
+        If the operator must agree first, the status is 409: send the ``agreement`` of
+        its ``preview`` as ``agreed``. If repeated while its holds are in force, the
+        call changes nothing: ``is_done_already`` is true. A hold that has or may have
+        ended, or that the holds topic lost when it was recreated, is ``renewed``.""",
     ),
     "GET /lift": (
         LIFT_FIELDS,
@@ -79,9 +79,10 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 """
-Each route as a program sees it, by method and path.
+Each route for programs, by method and path.
 
-The parameters that the route takes, any other is refused; its effect and its answer.
+Each value has the parameters that the route accepts (others are refused), and describes
+the route's effect and answer.
 """
 
 
@@ -90,8 +91,8 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
     Check that a program's query can be answered.
 
     Raises:
-        Problem: the query has an unknown parameter, or the holds are not read yet: an
-            empty list would look like a cluster without holds.
+        Problem: the query has an unknown parameter, or the holds are not read yet,
+            because an empty list would look like a cluster without holds.
     """
     _refuse_unknown(request, request.query_params)
     if not snapshot.is_complete:
@@ -99,7 +100,7 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
 
 
 def joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return fields by name; of several boxes with one name the values, by blanks."""
+    """Return fields by name; the values of boxes with the same name are joined by blanks."""
     found: dict[str, str] = {}
     for name, value in pairs:
         found[name] = f"{found[name]} {value}" if name in found else value
@@ -111,8 +112,8 @@ async def body_of(request: Request) -> dict[str, str]:
     Return the fields that a form or a program sends.
 
     Raises:
-        Problem: a form is not this console's, or a program sends no JSON object of texts,
-            or a field that the route does not take.
+        Problem: a form does not belong to this console, or a program sends no JSON
+            object of texts, or sends a field that the route does not accept.
     """
     if is_program(request):
         return await _json_of(request)
@@ -128,7 +129,9 @@ async def body_of(request: Request) -> dict[str, str]:
 
 async def _json_of(request: Request) -> dict[str, str]:
     if request.query_params:
-        raise Problem(400, f"{request.url.path} takes no query", "send it in the body")
+        raise Problem(
+            400, f"{request.url.path} accepts no query", "send it in the body"
+        )
     if kind_of_body(request) != JSON:
         raise Problem(415, "the body must be JSON", f"content-type: {JSON}")
     body = await background.body_of(request, _MOST_BODY_BYTES)
@@ -146,7 +149,7 @@ async def _json_of(request: Request) -> dict[str, str]:
 
 
 def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
-    # If a misspelt limit were ignored, the hold would have no end.
+    # If a misspelt duration were ignored, the hold would have no end.
     method = "POST" if request.method == "POST" else "GET"  # or HEAD
     takes = CALLS[f"{method} {request.url.path}"][0]
     for name in given:

@@ -13,7 +13,7 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 
 HOST = "127.0.0.1"
-# Seconds that unfinished answers get when the console ends.
+# Seconds in which unfinished answers may end when the console is closed.
 _GRACE_SECONDS = 1
 
 
@@ -49,10 +49,10 @@ def serve(
     Args:
         setup: the settings of the console.
         print_link: called with the link to open, once the console listens.
-        export: called before that with the console's figures, to export them too.
+        export: called before that with the console's metrics, to export them, too.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     with (
         socket.create_server((HOST, setup.port), backlog=128) as listener,

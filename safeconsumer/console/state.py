@@ -19,7 +19,7 @@ from safeconsumer.group.scopes import unknown_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
-# The most requests or changes at a time.
+# The maximum number of requests or changes at a time.
 _SLOTS = 8
 
 
@@ -29,9 +29,9 @@ class Setup:
     The settings of a console.
 
     Attributes:
-        base: how to reach the cluster, with kafka-python's keys.
+        base: how to reach the cluster, as settings of kafka-python.
         settings: the names of the control topics.
-        owner: the owner of holds that are placed here.
+        owner: the owner of holds that are placed on this console.
         owner_header: the header in which a proxy names that owner instead; None for no
             such header.
         port: the port to listen on; 0 for any free one.
@@ -63,17 +63,17 @@ class State:
         auth: decides who may use the console.
         connect: opens a connection.
         commands: the connection for changes, and for reading before them. No slow
-            request uses it, since a lift may wait for it.
-        questions: the connection for previews, and for what seldom changes.
-        limits: the seconds after which topics delete records, as far as known; None
-            if age deletes none.
+            request uses it, because a lift may wait for it.
+        questions: the connection for previews, and for facts that seldom change.
+        limits: by topic, the seconds after which it deletes records, as far as known;
+            None if it keeps them regardless of age.
         pages: the pages that viewers share.
         previewed: offsets that were looked up for the last previews, by the digest of the
             plan, the oldest first.
         is_closing: whether the console is closing; waiting clients then get an answer.
         slots: slots for requests to the cluster, and changes.
 
-    Thread rules: any.
+    Thread rules: any thread.
     """
 
     setup: Setup
@@ -95,22 +95,22 @@ class State:
         self.questions = SharedConnection(self.connect)
 
     def snapshot(self) -> Snapshot:
-        """Return the present snapshot."""
+        """Return the current snapshot."""
         return self.follower.snapshot()
 
     def rows(self, snapshot: Snapshot) -> list[View]:
-        """Return one row for each group; if the snapshot is old, with the state unknown."""
+        """Return one view for each group, with an unknown state if the snapshot is old."""
         found = [*snapshot.views.values()]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found
 
     def skew(self, snapshot: Snapshot, group: str) -> float:
-        """Return the most seconds by which any member of a group lifts holds late."""
+        """Return the maximum seconds by which a member of a group lifts holds late."""
         known = snapshot.views.get(group)
         return self.follower.settings.clock_skew if known is None else known.skew
 
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
-        Return everything about one group.
+        Return the view of one group.
 
         Raises:
             Problem: no group with that name, and no hold for it, is known.

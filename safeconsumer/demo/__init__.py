@@ -1,1 +1,1 @@
-"""Plays situations with kafka-python's consumer and ours: ``safeconsumer demo``."""
+"""Implements ``safeconsumer demo``, which compares SafeConsumer with KafkaConsumer."""

@@ -1,4 +1,4 @@
-"""Plays on the user's cluster, and removes the demo's topics and groups from it."""
+"""Runs the demo on the user's cluster, and removes the demo's topics and groups."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -12,18 +12,19 @@ from safeconsumer._kafka.fixes.construction import constructed
 from safeconsumer.demo.stage import GROUP, RUN, TOPIC
 from safeconsumer.testing.existing import ExistingCluster
 
-# Longest wait for a broker, in milliseconds.
+# The maximum wait for a broker, in milliseconds.
 _BOOTSTRAP_MS = 4000
-# A member that was killed stays in its group for a session, of 6 s.
+# The maximum seconds for removing groups. A killed member stays in its group for the
+# session timeout of 6 s.
 _REMOVAL_SECONDS = 20.0
 _GONE = {"OK", "GroupIdNotFoundError"}
 
 
 class UsersCluster(ExistingCluster):
     """
-    The user's cluster, which must need no login and no TLS.
+    The user's cluster, which must work without a login and without TLS.
 
-    :meth:`tidy` removes the topics that the demo created, and their groups.
+    :meth:`tidy` removes the topics and groups that the demo created.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -32,11 +33,12 @@ class UsersCluster(ExistingCluster):
 
     def check(self) -> None:
         """
-        Check that the demo may create its topics; create none.
+        Check that the demo is allowed to create topics, without creating one.
 
         Raises:
             KafkaTimeoutError: no broker answers within 4 s.
-            KafkaError: it may not; the class, from ``kafka.errors``, is the reason.
+            KafkaError: the demo is not allowed to create topics; the error's class is
+                the reason.
         """
         topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
         with self.admin() as admin:
@@ -44,7 +46,7 @@ class UsersCluster(ExistingCluster):
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
-        """Lend an administration client; a broker answers within 4 s, or it raises."""
+        """Lend an admin client; raise an error if no broker answers within 4 s."""
         patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
         client = constructed(KafkaAdminClient, **self.client_config, **patience)
         try:
@@ -55,16 +57,17 @@ class UsersCluster(ExistingCluster):
     def create_topic(
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic, and remember it even if no answer comes."""
+        """Create a topic, and remember the topic even if no answer comes."""
         self._topics.append(name)
         super().create_topic(name, partitions, settings)
 
     def tidy(self) -> str:
         """
-        Remove the topics that were created, and their groups.
+        Remove the topics and groups that the demo created.
 
         Returns:
-            A sentence about the removal, which names topics and groups that are left.
+            A sentence about the removal, with the topics and groups that were not
+                removed.
         """
         groups = [
             one.removesuffix(TOPIC) + GROUP
@@ -93,7 +96,7 @@ class UsersCluster(ExistingCluster):
 
 
 def _without_groups(admin: Any, groups: list[str]) -> list[str]:  # noqa: ANN401 - kafka-python's
-    """Delete groups; return those that have members, or may not be deleted."""
+    """Delete groups; return those that still have members, or could not be deleted."""
     deadline = time.monotonic() + _REMOVAL_SECONDS
     left = dict.fromkeys(groups, "")
     while left:

@@ -1,4 +1,4 @@
-"""A whole group is paused, and a member that joins later obeys the pause."""
+"""Defines the situation in which a whole group is paused, including a later member."""
 
 from safeconsumer.demo.pausing import READ_FIRST, RECORDS
 from safeconsumer.demo.stage import PARTITIONS, PATIENCE, Stage
@@ -11,7 +11,7 @@ _OWNER = "demo"
 
 
 def held_group(stage: Stage) -> None:
-    """Pause a group, let another member take it over, and resume it."""
+    """Pause a group, let another member take over all partitions, and resume the group."""
     control = _control(stage)
     with Operator(stage.broker.client_config, control) as operator:
         _play(stage, control, operator)

@@ -1,13 +1,15 @@
-"""Partitions are paused by kafka-python's own calls, and then the group rebalances."""
+"""Defines situations in which partitions are paused by kafka-python's own calls."""
 
 from safeconsumer.demo.stage import PARTITIONS, Program, Stage
 from safeconsumer.testing.ghost import is_settled
 
-# Records in each partition, before the pause and again after it; records read first.
+# The records in each partition before the pause, and again after it; and the records
+# that are read first.
 RECORDS = 50
 READ_FIRST = 60
 
-# Longer than any poll here once it has joined; the program is busy for longer still.
+# The interval is longer than any poll of a joined member, but the program is busy for
+# longer.
 _MAX_POLL_INTERVAL_MS = 1500
 
 
@@ -22,7 +24,7 @@ def ticket_loop(stage: Stage) -> None:
     pause()
     stage.tally.paused()
     stage.produce(RECORDS)
-    # Twice: the poll that gains partitions leaks, if it lasts long enough.
+    # The group rebalances twice because only a long poll that gains partitions leaks.
     _rebalance(stage, program)
     _rebalance(stage, program)
     program.before_poll = lambda: None
@@ -30,7 +32,7 @@ def ticket_loop(stage: Stage) -> None:
 
 
 def flag(stage: Stage) -> None:
-    """Pause the assignment once, and resume once, as most programs with a flag do."""
+    """Pause the assignment once, and resume it once, as most programs with a flag do."""
     program = _reading(stage)
     program.consumer.pause(*program.consumer.assignment())
     stage.tally.paused()
@@ -40,7 +42,7 @@ def flag(stage: Stage) -> None:
 
 
 def mid_batch(stage: Stage) -> None:
-    """Pause each partition after its first records, and resume all; no member joins."""
+    """Pause each partition after its first records, and resume all, without a rebalance."""
     stage.produce(2 * RECORDS)
     program = stage.program()
     program.before_poll = lambda: program.consumer.pause(*stage.tally.begun)
@@ -54,7 +56,7 @@ def mid_batch(stage: Stage) -> None:
 
 
 def lost_membership(stage: Stage) -> None:
-    """Do not poll for longer than max.poll.interval.ms, then poll again."""
+    """Stop polling for longer than max.poll.interval.ms, and then poll again."""
     program = _reading(stage, max_poll_interval_ms=_MAX_POLL_INTERVAL_MS)
     program.consumer.pause(*program.consumer.assignment())
     stage.tally.paused()

@@ -1,4 +1,4 @@
-"""Plays situations one after the other, each with its clients side by side."""
+"""Plays situations one after the other, each with all its clients at the same time."""
 
 import queue
 import textwrap
@@ -22,14 +22,14 @@ Say = Callable[[str], object]
 @frozen(kw_only=True)
 class Result:
     """
-    The result of one client in one situation.
+    The result of a client in a situation.
 
     Attributes:
         situation: the situation that was played.
         client: the client that played it.
-        counts: the counts of records when the play ended.
-        seconds: how long it took.
-        error: why it could not be played to its end, or None.
+        counts: the counts of records at the end of the play.
+        seconds: the duration of the play in seconds.
+        error: why the situation could not be played to its end, or None.
     """
 
     situation: Situation
@@ -40,12 +40,12 @@ class Result:
 
     @property
     def title(self) -> str:
-        """The client's name in the table."""
+        """The name of the client in the table."""
         return self.situation.title(self.client)
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The promises that were broken, each once; empty if all were kept."""
+        """The kinds of broken promises; empty if all promises were kept."""
         found = {
             Failure.LEAKED: self.counts.while_paused,
             Failure.LOST: 0 if self.error else self.counts.lost,
@@ -55,12 +55,12 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """The failures in one word or two."""
+        """The failures in a few words, for the table."""
         return ", ".join(self.failures) or ("cut short" if self.error else "ok")
 
     @property
     def is_as_known(self) -> bool:
-        """Whether our client kept its promises, or the other had its known failure."""
+        """Whether SafeConsumer kept its promises, or KafkaConsumer had its known failure."""
         if self.client.is_ours:
             return not self.failures
         return self.situation.known in self.failures
@@ -68,12 +68,13 @@ class Result:
 
 def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
     """
-    Play the situations; call ``say`` with lines about them, on the caller's thread.
+    Play the situations, and call ``say`` with lines about the plays.
 
-    When it ends, also by an exception, every consumer and every process is closed.
+    ``say`` is called on the caller's thread. When the call ends, even with an
+    exception, every consumer is closed, and every process has ended.
 
     Raises:
-        KafkaTimeoutError: the user's cluster does not answer any more.
+        KafkaTimeoutError: the user's cluster no longer answers.
     """
     results: list[Result] = []
     for number, situation in enumerate(situations, start=1):
@@ -113,7 +114,7 @@ def _played(
     put: Say,
     cancelled: InterruptibleEvent,
 ) -> Result:
-    """Play; play again if it ended early: a machine may stand still for seconds."""
+    """Play a situation, and once again if it ended early, as on a machine that stalls."""
 
     def say(step: str) -> None:
         put(f"{_INDENT}{situation.title(client):13}  {step}")
@@ -143,7 +144,7 @@ def _once(
             situation.play(stage)
     except CancelledError:
         raise
-    except Exception as caught:  # noqa: BLE001 - it is the result of this play
+    except Exception as caught:  # noqa: BLE001 - the error is a result
         error = f"{type(caught).__name__}: {caught}"
     return Result(
         situation=situation,

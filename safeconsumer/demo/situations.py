@@ -1,4 +1,4 @@
-"""Lists the situations, each with its story and kafka-python's known failure."""
+"""Lists the situations of the demo, each with kafka-python's known failure."""
 
 from collections.abc import Callable
 
@@ -14,17 +14,17 @@ from safeconsumer.demo.worker import slow_handlers
 @frozen(kw_only=True)
 class Situation:
     """
-    A situation that is the same for every client.
+    A situation, which is the same for every client.
 
     Attributes:
-        name: the situation's name.
-        story: its events, in one or two sentences.
-        play: plays it on a stage.
-        clients: the clients that play it.
-        stock: the name in the table of the program on kafka-python.
-        known: the known failure of that program.
-        is_counted: whether kafka-python has a call for the situation; otherwise the
-            program around it fails, not kafka-python.
+        name: the name of the situation.
+        story: the events of the situation, in one or two sentences.
+        play: plays the situation on a stage.
+        clients: the clients that play the situation.
+        stock: the name of the kafka-python program in the table.
+        known: the known failure of the kafka-python program.
+        is_counted: whether kafka-python has a call for the situation. If not, the
+            program around kafka-python fails, and not kafka-python itself.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Situation:
     is_counted: bool = True
 
     def title(self, client: Client) -> str:
-        """Return a client's name in the table."""
+        """Return the name of a client in the table."""
         return client.title if client.is_ours else self.stock
 
 

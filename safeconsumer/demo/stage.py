@@ -1,4 +1,4 @@
-"""Gives one client in one situation a topic, a group, programs and a referee."""
+"""Provides a client in a situation with a topic, a group, programs and a tally."""
 
 import itertools
 import time
@@ -20,24 +20,25 @@ from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.ghost import Ghost
 from safeconsumer.testing.polling import poll_until
 
-# The prefix of the names of topics and groups, by which leftovers on a cluster can be
-# recognized.
+# The prefix of the names of topics and groups, by which leftovers can be recognized.
 RUN = f"safeconsumer-demo-{uuid.uuid4().hex[:6]}"
 TOPIC, GROUP = "-orders", "-group"
 PARTITIONS = 4
 
-# Longest wait for a broker or a group; a rebalance takes 1 to 3 s on the brokers used
-# here, an eviction one session timeout more.
+# The maximum wait for a broker or a group, in seconds. A rebalance takes 1 to 3 s on
+# the brokers of the demo, and an eviction takes one session timeout more.
 PATIENCE = 30.0
-# A resumed partition delivers within fetch.max.wait.ms (500), a round trip and a poll.
+# Seconds without a record after which no more records are expected. A resumed partition
+# delivers within fetch.max.wait.ms (500), a round trip and a poll.
 SILENCE = 2.0
-# Seconds of the first poll, as kafka-python forgets a join that outlasts its poll; a
-# broker may wait 3 s for more members of a new group
+# The timeout of the first poll in milliseconds, because kafka-python forgets a join
+# that outlasts its poll. A broker may wait 3 s for more members of a new group
 # (group.initial.rebalance.delay.ms). The poll returns with the first records.
 _JOIN_MS = 5000
-# Few, so that a pause comes in the middle of a fetched batch.
+# The maximum records per poll are few, so that a pause comes in the middle of a batch.
 _AT_ONCE = 10
-# The records that are produced together to a partition are one batch, and one fetch.
+# With these settings, records that are produced together to a partition form one batch,
+# which is fetched at once.
 _ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
 
 
@@ -48,7 +49,7 @@ Broker = EmbeddedBroker | ExistingCluster
 
 @frozen
 class Client:
-    """One of the two classes that are compared."""
+    """One of the two consumer classes that the demo compares."""
 
     title: str
     make: Callable[..., Any]
@@ -64,23 +65,23 @@ SAFE = Client("SafeConsumer", _make_safe, is_ours=True)
 
 
 class CancelledError(Exception):
-    """The demo was asked to stop."""
+    """The demo was requested to stop."""
 
 
 @frozen(kw_only=True)
 class Stage:
     """
-    A client's topic, group and referee in one situation; made by :func:`staged`.
+    A client's topic, group and tally in a situation; made by :func:`staged`.
 
     Attributes:
-        client: the client that plays.
-        broker: the broker on which it plays.
-        topic: its own topic, of four partitions.
-        group: its own group.
-        tally: the referee.
+        client: the client that plays the situation.
+        broker: the broker that the client uses.
+        topic: the client's own topic, with four partitions.
+        group: the client's own group.
+        tally: judges the deliveries.
         say: prints a line about the play.
-        cancelled: set by another thread to make it stop at its next poll.
-        clients: makes its consumers and producers, and closes them at the end.
+        cancelled: set by another thread to stop the play at the next poll.
+        clients: makes consumers and producers, and closes them at the end.
     """
 
     client: Client
@@ -93,7 +94,7 @@ class Stage:
     tally: Tally
 
     def produce(self, records: int) -> None:
-        """Write this many records to each partition, and await the answers."""
+        """Write ``records`` records to each partition, and await the acknowledgements."""
         producer = self.clients.producer(**_ONE_BATCH)
         sent = [
             producer.send(self.topic, b"record", partition=number)
@@ -106,13 +107,13 @@ class Stage:
             self.tally.produced(tp, written.offset)
 
     def program(self, **configs: Any) -> "Program":  # noqa: ANN401 - kafka-python's
-        """Make a member of the group whose deliveries are judged, and subscribe it."""
+        """Make and subscribe a member of the group whose deliveries are judged."""
         make, group = self.client.make, self.group
         consumer = self.clients.consumer(make, self.topic, group=group, **configs)
         return Program(self, consumer)
 
     def ghost(self, program: "Program") -> Ghost:
-        """Make another member, with the same client, that is not judged."""
+        """Make another member of the same client class, whose deliveries are not judged."""
         consumer = self.clients.consumer(self.client.make, group=self.group)
         return Ghost(consumer, [self.topic], [program], PATIENCE)
 
@@ -122,7 +123,7 @@ class Stage:
             raise CancelledError
 
     def rest(self, seconds: float) -> None:
-        """Wait without polling, as a busy program does."""
+        """Wait without polling, like a busy program."""
         self.cancelled.wait(seconds)
         self.check()
 
@@ -135,7 +136,7 @@ def staged(
     say: Callable[[str], object],
     cancelled: InterruptibleEvent,
 ) -> Iterator[Stage]:
-    """Make a stage for one client, and close its clients afterwards."""
+    """Make a stage for a client, and close its consumers and producers afterwards."""
     name = f"{RUN}-{next(_NUMBERS)}"
     clients = Clients(broker)
     broker.create_topic(name + TOPIC, PARTITIONS)
@@ -157,10 +158,10 @@ def staged(
 
 class Program:
     """
-    A program that polls and commits, and whose deliveries are judged.
+    A program that polls and commits, with deliveries that are judged.
 
     Attributes:
-        consumer: its consumer.
+        consumer: the consumer of the program.
         before_poll: called before each poll.
     """
 
@@ -171,7 +172,7 @@ class Program:
         self._at_once: int | None = None
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        """Poll once; :func:`poll_until` and :class:`Ghost` call it."""
+        """Poll once; called by :func:`poll_until` and :class:`Ghost`."""
         self._stage.check()
         self.before_poll()
         if not self._stage.client.is_ours and not self.consumer.assignment():
@@ -189,27 +190,28 @@ class Program:
         return batches
 
     def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        # A commit in a rebalance is refused, and the next owner reads the records again.
+        # A commit during a rebalance is refused, and the next owner reads the records
+        # again.
         with suppress(kafka_errors.KafkaError):
             self.consumer.commit(timeout_ms=1000)
             self._stage.tally.committed(offsets)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the consumer's own assignment."""
+        """Return a copy of the consumer's assignment."""
         return set(self.consumer.assignment())
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - kafka-python's
-        """Return the consumer's membership."""
+        """Return the consumer's group metadata."""
         return self.consumer.group_metadata()
 
     # ------------------------------------------------------------ waits
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Poll until the condition holds."""
+        """Poll until the condition is met."""
         poll_until(self, condition, awaited=what, timeout=PATIENCE)
 
     def read(self, records: int) -> None:
-        """Join, get every partition, and read at least this many records."""
+        """Join the group, get every partition, and read at least ``records`` records."""
         tally = self._stage.tally
         self._at_once = _AT_ONCE
         self.until(
@@ -219,7 +221,7 @@ class Program:
         self._at_once = None
 
     def read_of_each(self) -> None:
-        """Join, get every partition, and read the first records of each."""
+        """Join the group, and read the first records of every partition."""
         self._at_once = _AT_ONCE
         self.until(
             lambda: len(self._stage.tally.begun) == PARTITIONS,
@@ -228,15 +230,15 @@ class Program:
         self._at_once = None
 
     def owns(self, partitions: int) -> bool:
-        """Whether this many partitions are assigned here."""
+        """Return whether the consumer has this number of partitions."""
         return len(self.assignment()) == partitions
 
     def linger(self) -> None:
-        """Poll until no record has come for a while, so that all leaks are counted."""
+        """Poll until no record has arrived for a while, so that all leaks are counted."""
         self._until_silence(SILENCE / 2, lambda: False)
 
     def drain(self) -> None:
-        """Poll until every record was delivered, or none came for a while."""
+        """Poll until every record was delivered, or no record has arrived for a while."""
         self._until_silence(SILENCE, lambda: not self._stage.tally.missing)
 
     def _until_silence(self, seconds: float, is_over: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Formats the results as a table and a sentence, and judges them."""
+"""Formats the results as a table and a sentence, and judges the results."""
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
@@ -10,7 +10,7 @@ _HEAD = "situation       client        records paused wanted  lost twice  sec re
 _LEGEND = (
     "records = delivered while paused + when wanted + lost; twice: though committed"
 )
-# Explanations of losses, by whether kafka-python has a call for the situation.
+# Explanations of losses; the key is whether kafka-python has a call for the situation.
 _LOSSES = {
     True: "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
     False: "lost by a thread pool: its killed process had committed before the work",
@@ -18,7 +18,7 @@ _LOSSES = {
 
 
 class Verdict(Enum):
-    """The verdict on all results; the worst of them decides."""
+    """The verdict on all results, which the worst result decides."""
 
     AS_KNOWN = auto()
     NOT_SHOWN = auto()
@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 
 def verdict(results: Sequence[Result]) -> Verdict:
-    """Judge the results."""
+    """Return the verdict on the results."""
     odd = [one for one in results if not one.is_as_known]
     if any(one.client.is_ours for one in odd):
         return Verdict.BROKEN
@@ -37,7 +37,7 @@ def verdict(results: Sequence[Result]) -> Verdict:
 
 
 def table(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a line for each client in each situation, with the counts of records."""
+    """Yield a line with the counts of records for each client in each situation."""
     yield _HEAD
     name = None
     for one in results:
@@ -59,7 +59,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """Summarise the results; kafka-python's count only where it has a call."""
+    """Summarise the results; count kafka-python's only if it has a call for the situation."""
     ours = [one for one in results if one.client.is_ours]
     counted = [
         one for one in results if one.situation.is_counted and not one.client.is_ours

@@ -1,4 +1,4 @@
-"""Counts records by their delivery: while paused, when wanted, or never."""
+"""Counts the records that are delivered while paused, when wanted, or never."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 
 class Failure(StrEnum):
-    """A promise of ``pause()``, ``resume()`` or the committed offset that was broken."""
+    """A broken promise of ``pause()``, ``resume()`` or a committed offset."""
 
     LEAKED = "leaked"
     LOST = "lost"
@@ -21,13 +21,14 @@ class Failure(StrEnum):
 @frozen(kw_only=True)
 class Counts:
     """
-    Counts of records: ``produced = while_paused + when_wanted + lost``.
+    Counts of records, with ``produced = while_paused + when_wanted + lost``.
 
     Attributes:
         produced: records that the broker acknowledged.
-        while_paused: delivered first while the program wanted everything paused.
-        when_wanted: delivered first at another time.
-        lost: never delivered.
+        while_paused: records first delivered while the program wanted everything
+            paused.
+        when_wanted: records first delivered at another time.
+        lost: records that were never delivered.
         twice: repeated deliveries of committed records.
     """
 
@@ -40,9 +41,9 @@ class Counts:
 
 class Tally:
     """
-    Judges deliveries by the program's calls, never by the client's own account.
+    Judges deliveries by the program's calls, never by the client's own reports.
 
-    Thread rules: every method may be called by any thread.
+    Thread rules: every method may be called on any thread.
     """
 
     def __init__(self) -> None:
@@ -55,27 +56,27 @@ class Tally:
         self._delivered_at = 0.0
 
     def produced(self, tp: TopicPartition, offset: int) -> None:
-        """Note a record that the broker acknowledged."""
+        """Record that the broker has acknowledged a record."""
         with self._lock:
             self._produced.add((tp, offset))
 
     def paused(self) -> None:
-        """Note that the program wants no record from now on."""
+        """Record that the program wants no records from now on."""
         with self._lock:
             self._is_paused = True
 
     def resumed(self) -> None:
-        """Note that the program wants all records again."""
+        """Record that the program wants all records again."""
         with self._lock:
             self._is_paused = False
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note committed offsets: no record below them may be delivered again."""
+        """Record committed offsets, below which no record must be delivered again."""
         with self._lock:
             self._committed.update(offsets)
 
     def delivered(self, tp: TopicPartition, offset: int) -> None:
-        """Judge one delivery."""
+        """Judge the delivery of a record."""
         with self._lock:
             self._delivered_at = time.monotonic()
             if (tp, offset) not in self._first:
@@ -85,24 +86,24 @@ class Tally:
 
     @property
     def handed_out(self) -> int:
-        """How many records were delivered."""
+        """The number of delivered records."""
         with self._lock:
             return len(self._first)
 
     @property
     def begun(self) -> set[TopicPartition]:
-        """The partitions of which a record was delivered."""
+        """The partitions from which a record was delivered."""
         with self._lock:
             return {tp for tp, _ in self._first}
 
     @property
     def missing(self) -> int:
-        """How many produced records were not delivered so far."""
+        """The number of produced records that are not delivered yet."""
         with self._lock:
             return len(self._produced - self._first.keys())
 
     def silence(self, since: float) -> float:
-        """Return the seconds since the last delivery, or since then if that is later."""
+        """Return the seconds since the last delivery, or since ``since`` if that is later."""
         with self._lock:
             return time.monotonic() - max(since, self._delivered_at)
 

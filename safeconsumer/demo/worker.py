@@ -1,4 +1,4 @@
-"""A program with slow handlers is killed in the middle, and another takes over."""
+"""Defines the situation in which a program with slow handlers is killed."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from safeconsumer.demo.stage import PARTITIONS, PATIENCE, SILENCE, Stage
 from safeconsumer.testing.polling import PollTimeoutError
 
 _RECORDS = 100
-_KILLED_AFTER = 100  # of 400 records in four partitions
+_KILLED_AFTER = 100  # of 400 records in all four partitions
 _PROGRAM = "safeconsumer.demo.worker_program"
 
 
 def slow_handlers(stage: Stage) -> None:
-    """Kill a program in the middle; a record is delivered when its handler has ended."""
+    """Kill a program at work; a record counts as delivered when its handler has ended."""
     stage.produce(_RECORDS)
     stage.say("8 handlers of 50 ms each are at work")
     tally = stage.tally
@@ -42,7 +42,7 @@ def _committed(stage: Stage) -> dict[TopicPartition, int]:
 
 
 class _Process:
-    """A program in its own process, which is killed at the end of the block."""
+    """A program in a separate process, which is killed at the end of the block."""
 
     def __init__(self, stage: Stage) -> None:
         options = {
@@ -79,7 +79,7 @@ class _Process:
                 pipe.close()
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until the condition holds."""
+        """Wait until the condition is met."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline:
@@ -88,7 +88,7 @@ class _Process:
             self._stage.rest(0.02)
 
     def is_silent(self) -> bool:
-        """Whether it has every partition, and no handler has ended for a while."""
+        """Return whether the program is ready, and no handler has ended for a while."""
         return self._stage.tally.silence(self._ready_at) > SILENCE
 
     def _listen(self) -> None:

@@ -1,9 +1,9 @@
 """
-A program with slow handlers, in its own process so that it can be killed.
+Defines a program with slow handlers, which runs in a process that can be killed.
 
-``python -m safeconsumer.demo.worker_program JSON`` works until its standard input ends.
-It writes ``ready`` when partitions are assigned to it, and ``PARTITION OFFSET`` for
-each record that was handled.
+``python -m safeconsumer.demo.worker_program JSON`` works until its standard input is
+closed. The program writes ``ready`` when partitions are assigned, and ``PARTITION
+OFFSET`` for each handled record.
 """
 
 import json
@@ -21,12 +21,12 @@ from safeconsumer.worker import Worker
 
 _THREADS = 8
 _SECONDS = 0.05
-# Five seconds by default; the demo is in a hurry.
+# The default is five seconds, which is too long for a demo.
 _COMMIT_MS = 100
 
 
 def main() -> None:
-    """Work with the client and the settings of the first argument."""
+    """Work with the client and the settings from the command line."""
     options: dict[str, Any] = json.loads(sys.argv[1])
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     run = _worker if options["is_ours"] else _pool
@@ -48,7 +48,7 @@ class _Ready(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python sh
             _write_line("ready")
 
     def on_partitions_revoked(self, revoked: object) -> None:
-        """Do nothing."""
+        """Ignore revoked partitions."""
 
 
 def _handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstream's
@@ -57,13 +57,13 @@ def _handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstre
 
 
 def _pool(topic: str, config: dict[str, Any]) -> None:
-    """Follow the usual recipe: a thread pool, and offsets committed by the consumer."""
+    """Handle records as usual, in a thread pool and with the consumer's auto-commit."""
     consumer = KafkaConsumer(auto_commit_interval_ms=_COMMIT_MS, **config)
     consumer.subscribe([topic], listener=_Ready())
     pool = ThreadPoolExecutor(_THREADS)
     while True:
-        # A first poll must outlast the join: this client forgets a join that does not
-        # end in it.
+        # The first poll must outlast the join, because KafkaConsumer forgets a join
+        # that outlasts its poll.
         batches = consumer.poll(100 if consumer.assignment() else 5000)
         for records in batches.values():
             for record in records:
@@ -71,7 +71,7 @@ def _pool(topic: str, config: dict[str, Any]) -> None:
 
 
 def _worker(topic: str, config: dict[str, Any]) -> None:
-    """Let a ``Worker`` do the same."""
+    """Handle records with a ``Worker``."""
     consumer = SafeConsumer(enable_auto_commit=False, log=False, **config)
     consumer.subscribe([topic], listener=_Ready())
     Worker(consumer, _handle, order="unordered", concurrency=_THREADS).run()

@@ -1,9 +1,9 @@
 """
-The errors that this package raises: all of them are ``SafeConsumerError``.
+Exports the errors of this package, which all derive from ``SafeConsumerError``.
 
-This module is for users; no other module of the package imports it. Errors that are
-children of kafka-python's too, so that code which already catches these keeps working,
-are imported at their first use, since they need kafka-python.
+This module is for users; no other module of the package imports it. Some errors are
+also subclasses of kafka-python's errors, so that code which already catches those keeps
+working. Such errors are imported at their first use, because they need kafka-python.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """
-Defines the errors that need nothing else: no kafka-python, and no other module of ours.
+Defines the errors that need neither kafka-python nor another module of this package.
 
-Modules of this package import them from here; users import them from
+Modules of this package import the errors from here; users import them from
 ``safeconsumer.errors``.
 """
 
@@ -14,15 +14,16 @@ _PUBLIC = "safeconsumer.errors"
 
 class SafeConsumerError(Exception):
     """
-    Parent of every error that this package raises by itself.
+    The parent of every error of this package.
 
-    Catch it to handle all of them; the message names the problem and the remedy.
+    Catch this class to handle all of them; the message names the problem and the
+    remedy.
     """
 
     __module__ = _PUBLIC
 
     def __str__(self) -> str:
-        """Return the message; kafka-python's errors put the name of their class before it."""
+        """Return the message without the class name that kafka-python's errors prepend."""
         return Exception.__str__(self)
 
     def __init_subclass__(cls) -> None:
@@ -34,8 +35,8 @@ class ScopeSyntaxError(SafeConsumerError, ValueError):
     """
     A scope, topic name, partition number or pattern is not legal.
 
-    Correct the text that the message quotes; nothing was applied. It is a child of
-    ``ValueError``, like every error of ours about a value.
+    Correct the text that the message quotes; nothing was applied. It is a subclass of
+    ``ValueError``, like every error of this package about a value.
     """
 
 
@@ -49,7 +50,7 @@ class TargetTypeError(SafeConsumerError, TypeError):
 
 class HookTypeError(SafeConsumerError, TypeError):
     """
-    A hook is not callable, or ``hooks`` is no sequence of hooks.
+    A hook is not callable, or ``hooks`` is not a sequence of hooks.
 
     Pass a list of functions that each take one event. Nothing was started.
     """
@@ -85,9 +86,9 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     """
     The installed kafka-python is not a version that this package supports.
 
-    Install one that the message names. The constructor of a consumer raises this before
-    it starts a thread or opens a socket; if kafka-python lacks a module that our class
-    is made from, the import of the class raises it.
+    Install a version that the message names. The constructor of a consumer raises this
+    error before it starts a thread or opens a socket; if kafka-python lacks a module
+    that ``SafeConsumer`` builds on, the import of the class raises this error.
     """
 
 
@@ -95,8 +96,8 @@ class UnsupportedAiokafkaError(SafeConsumerError, ImportError):
     """
     The installed aiokafka is not a version that this package supports.
 
-    Install one that the message names. The constructor of a consumer raises this before
-    it starts a thread or opens a socket.
+    Install a version that the message names. The constructor of a consumer raises this
+    error before it starts a thread or opens a socket.
     """
 
 
@@ -104,16 +105,16 @@ class MemberClosedError(SafeConsumerError, RuntimeError):
     """
     A hold was placed on a closed consumer of another library, which delivers nothing.
 
-    Place holds before ``close`` or ``stop``, or on a new consumer. It is a child of
-    ``RuntimeError``, which confluent-kafka's own calls raise then.
+    Place holds before ``close`` or ``stop``, or on a new consumer. It is a subclass of
+    ``RuntimeError``, which confluent-kafka's own calls raise in that case.
     """
 
 
 class TimestampError(SafeConsumerError, ValueError):
     """
-    A time to look offsets up for is not a number of milliseconds that Kafka knows.
+    A time for an offset lookup is not a number of milliseconds that Kafka accepts.
 
-    Correct the time of the partition that the message names; no broker was asked.
+    Correct the time of the partition that the message names; no request was sent.
     """
 
 
@@ -121,33 +122,33 @@ class WorkerSettingError(SafeConsumerError, ValueError):
     """
     A setting of a ``Worker`` or ``Pump`` is impossible.
 
-    Correct it as the message says; nothing was started.
+    Correct the setting as the message says; nothing was started.
     """
 
 
 class WorkerStateError(SafeConsumerError, RuntimeError):
     """
-    A ``Worker`` or ``Pump`` was used after its end, run twice, or beside another one.
+    A ``Worker`` or ``Pump`` was used after its end, run twice, or run beside another.
 
-    Make a new one for each run, and one for each consumer.
+    Create a new object for each run, and only one for each consumer.
     """
 
 
 class UnansweredBatchError(SafeConsumerError, RuntimeError):
     """
-    A batch of a ``Pump`` was discarded before each of its records had an answer.
+    A batch of a ``Pump`` was discarded before all of its records were answered.
 
     Keep each batch until ``done`` or ``fail`` has been called for all of its records.
-    The commit stays before the unanswered records, which are delivered again after a
-    restart.
+    The committed offset stays before the unanswered records, which are delivered again
+    after a restart.
     """
 
 
 class ControlSettingError(SafeConsumerError, ValueError):
     """
-    A setting of group control is not acceptable, or it is off where it is needed.
+    A setting of group control is not acceptable, or group control is off but needed.
 
-    Correct it as the message says; nothing was started.
+    Correct the setting as the message says; nothing was started.
     """
 
 
@@ -155,19 +156,20 @@ class ControlTopicError(SafeConsumerError, RuntimeError):
     """
     The settings of a control topic would let Kafka delete holds.
 
-    Change the topic as the message says, or make it by ``safeconsumer control init``.
+    Change the topic as the message says, or create it with ``safeconsumer control
+    init``.
     """
 
 
 class ControlWriteError(SafeConsumerError, RuntimeError):
     """
-    A group hold was not acknowledged; the message describes the state of each.
+    A group hold was not acknowledged; the message describes the state of each hold.
 
-    Repeat the call: that is safe. The holds that were acknowledged are in force.
+    It is safe to repeat the call. The acknowledged holds are in force.
 
     Attributes:
-        acknowledged: the acknowledged ones, one item for each hold.
-        refused: those that certainly were not written, one item for each hold.
+        acknowledged: the acknowledged holds, one item for each hold.
+        refused: the holds that certainly were not written, one item for each hold.
     """
 
     acknowledged: Sequence[Any] = ()
@@ -194,7 +196,7 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
     """
     A Spark session lacks a part that ``safekafka`` needs.
 
-    Get it from the place that the message names, and start the session again.
+    Get the missing part as the message says, and start the session again.
     """
 
 
@@ -202,7 +204,7 @@ class NotQuietError(SafeConsumerError, TimeoutError):
     """
     Streams still read, or may read, held partitions; the message has the reasons.
 
-    Wait longer, or end the streams; until then treat no partition as quiet.
+    Wait longer, or stop the streams; until then treat no partition as quiet.
     """
 
 
@@ -227,8 +229,8 @@ class DataLostError(SafeConsumerError, RuntimeError):
     """
     Records that a stream had to read are gone; the message names them.
 
-    Decide whether the stream may continue without them: ``failOnDataLoss=false`` lets
-    it.
+    Decide whether the stream may continue without these records; if it may, set
+    ``failOnDataLoss=false``.
     """
 
 
@@ -236,25 +238,26 @@ class HeldDataLostError(DataLostError):
     """
     The next records of held partitions are gone; the message names the partitions.
 
-    Start a new checkpoint, skip to an offset that exists (``Controller.skip``), or let
-    the stream continue without them: ``failOnDataLoss=false``.
+    Start a new checkpoint, skip to an offset that exists (``Controller.skip``), or set
+    ``failOnDataLoss=false``, so that the stream continues without the records.
     """
 
 
 class StreamStalledError(SafeConsumerError, TimeoutError):
     """
-    Records of a planned batch did not come; the message names the partition.
+    Records of a planned batch did not arrive; the message names the partition.
 
-    Restart the query once its brokers answer: the whole batch is read again.
+    Restart the query once its brokers respond; the whole batch is then read again.
     """
 
 
 class JournalError(SafeConsumerError, ValueError):
     """
-    A delivery journal cannot be kept or read; the message has its name and the reason.
+    A delivery journal cannot be written or read; the message has its name and a reason.
 
-    Remove the cause: a missing folder or right, a full disk, or a file that is not a
-    journal. Records that come while a journal cannot be kept are in no journal.
+    Remove the cause, which may be a missing folder or permission, a full disk, or a
+    file that is not a journal. Records that arrive while a journal cannot be written
+    are missing from it.
     """
 
 
@@ -262,17 +265,17 @@ class CheckpointError(SafeConsumerError, ValueError):
     """
     A stream's checkpoint cannot be read or understood; the message has the reason.
 
-    Pass the folder that the query has as its ``checkpointLocation``.
+    Pass the folder that is the query's ``checkpointLocation``.
     """
 
 
 class RecordFailedError(SafeConsumerError):
     """
-    A record failed for good and the worker stopped: nothing was committed past it.
+    A record failed for good, and the worker stopped; nothing past it was committed.
 
-    ``run()`` raises it; its cause is the handler's exception. Mend the handler and
-    start the program again: the record is delivered again. Configure a ``DeadLetter``
-    if the worker should continue without such records.
+    ``run()`` raises this error, whose cause is the handler's exception. Fix the handler
+    and start the program again; the record is then delivered again. Configure a
+    ``DeadLetter`` if the worker should continue without such records.
     """
 
 
@@ -280,7 +283,7 @@ class DeadLetterLimitError(SafeConsumerError):
     """
     Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
 
-    Mend the cause of the failures, and start the program again. Nothing was committed
+    Fix the cause of the failures, and start the program again. Nothing was committed
     past the record that exceeded the limit.
     """
 
@@ -289,9 +292,10 @@ class HandlersCannotRunError(SafeConsumerError):
     """
     Handlers cannot be run at all, so the worker stops; no record has failed.
 
-    A process does not start, a handler returned a coroutine that no code awaits, or
-    it asked for a commit (``CommitRefusedError``) or the consumer's end
-    (``ConsumerInUseError``). ``run()`` raises it: mend the program as the message says.
+    A process does not start, or a handler returned a coroutine that no code awaits,
+    requested a commit (``CommitRefusedError``), or tried to close or reassign the
+    consumer (``ConsumerInUseError``). ``run()`` raises this error; fix the program as
+    the message says.
     """
 
 
@@ -299,22 +303,23 @@ class LifespanError(HandlersCannotRunError):
     """
     The context manager of ``lifespan`` could not be entered or left; the worker stops.
 
-    ``run()`` raises it; its cause is the original exception, which shows the place to
-    mend.
+    ``run()`` raises this error, whose cause is the original exception, which shows what
+    to fix.
     """
 
 
 class ProcessDiedError(SafeConsumerError):
     """
-    A process of the process executor ended while it worked on this record.
+    A process of the process executor exited while it was processing this record.
 
-    Look for a crash or for a kill by the system, such as one for lack of memory.
+    Look for a crash, or for a kill by the operating system, for example for lack of
+    memory.
     """
 
 
 class HandlerTimeoutError(SafeConsumerError, TimeoutError):
     """
-    A handler took longer than ``handler_timeout`` for this record, and was ended.
+    A handler took longer than ``handler_timeout`` for this record, and was stopped.
 
     Make the handler faster, or allow it more time.
     """

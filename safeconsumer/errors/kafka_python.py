@@ -1,4 +1,4 @@
-"""Defines errors that are also children of kafka-python's, so that old handlers fit."""
+"""Defines errors that subclass kafka-python's errors, so that existing handlers work."""
 
 from kafka.errors import CommitFailedError, CorruptRecordError, IllegalStateError
 from kafka.structs import TopicPartition
@@ -13,11 +13,11 @@ from safeconsumer.holds.scope import partition_text
 
 class NotConsumedError(SafeConsumerError, IllegalStateError):
     """
-    A target cannot belong to this consumer: not subscribed, not assigned, unknown.
+    A target cannot belong to this consumer: not subscribed, not assigned, or unknown.
 
-    Subscribe to its topic or assign it first, or correct the name in the message;
-    nothing was applied. It is a child of ``IllegalStateError``, which kafka-python
-    raises for such partitions.
+    Subscribe to the topic or assign the partition first, or correct the name in the
+    message; nothing was applied. It is a subclass of ``IllegalStateError``, which
+    kafka-python raises for such partitions.
     """
 
 
@@ -31,52 +31,52 @@ class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
 
 class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     """
-    A second ``poll`` or step of an iteration began in the middle of another.
+    A ``poll`` or a step of an iteration started while another was under way.
 
-    Poll on one thread only. Another thread made the second call, or a hook or signal
-    handler that runs inside of the first one, which continues undisturbed. While a
-    ``Worker`` or ``Pump`` has the consumer, every poll but its own is refused, between
-    its polls, too.
+    Poll on one thread only. The second call came from another thread, or from a hook or
+    signal handler inside the first call, which continues undisturbed. While a
+    ``Worker`` or ``Pump`` is using the consumer, every other poll is refused, even
+    between its polls.
     """
 
 
 class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
-    A child process polled, committed with or closed a consumer of its parent.
+    A child process polled, closed or committed with a consumer of its parent.
 
-    Make the consumer in the process that uses it: the consumer's threads are not in the
-    child. Every call that needs the network raises this error there, and so does a
-    worker of the parent.
+    Create the consumer in the process that uses it, because a child process does not
+    have the consumer's threads. Every call that needs the network raises this error in
+    the child, and so does a worker of the parent.
     """
 
 
 class ConsumerClosedError(SafeConsumerError, IllegalStateError, RuntimeError):
     """
-    A call that needs the network was made of a closed consumer.
+    A call that needs the network was made on a closed consumer.
 
-    Make a new consumer, or call before ``close``. It is a child of
-    ``IllegalStateError``, which kafka-python's ``poll`` raises then, and of
+    Create a new consumer, or make the call before ``close``. It is a subclass of
+    ``IllegalStateError``, which kafka-python's ``poll`` raises in that case, and of
     ``RuntimeError``, which its other calls raise.
     """
 
 
 class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     """
-    A rebalance listener made a call that waits for the thread it runs on.
+    A rebalance listener made a call that waits for the listener's own thread.
 
-    Make the call after ``poll`` has returned, or use the one that the message names,
-    such as ``commit_async()``. It is a child of ``RuntimeError``, which kafka-python
-    raises there.
+    Make the call after ``poll`` has returned, or use the call that the message names,
+    such as ``commit_async()``. It is a subclass of ``RuntimeError``, which kafka-python
+    raises in that case.
     """
 
 
 class BlockingCallInSignalHandlerError(SafeConsumerError, RuntimeError):
     """
-    A signal handler made a call that waits for the call that it has interrupted.
+    A signal handler made a call that waits for the call it interrupted.
 
-    Remember the signal in the handler, or call ``wakeup()``, and make the call after
-    ``poll`` has returned. In a handler that interrupts another place the call works;
-    kafka-python's waits for ever where this error is raised.
+    Record the signal in the handler, or call ``wakeup()``, and make the call after
+    ``poll`` has returned. The call works in a handler that interrupts other code. Where
+    this error is raised, kafka-python's call would wait forever.
     """
 
 
@@ -84,42 +84,44 @@ class NotOwnedError(SafeConsumerError, CommitFailedError):
     """
     A commit names a partition that this member of the group does not own.
 
-    Leave the partition out: its next owner reads its records again from the last
-    commit. The message names the partition; nothing was sent, and nothing committed.
+    Leave the partition out of the commit; its next owner reads the records again from
+    the last commit. The message names the partition; nothing was sent or committed.
     """
 
 
 class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     """
-    A commit was requested while a ``Worker`` or ``Pump`` has the consumer and commits.
+    A commit was requested while a ``Worker`` or ``Pump`` makes the consumer's commits.
 
-    Remove the call: finished records are committed without it. Nothing was sent. Raised
-    in a handler it stops the worker, which would otherwise try the record again.
+    Remove the call, because finished records are committed without it. Nothing was
+    sent. If a handler raises this error, the worker stops instead of retrying.
     """
 
 
 class ConsumerInUseError(HandlersCannotRunError, IllegalStateError):
     """
-    ``close``, ``unsubscribe`` or ``assign`` of a consumer that a ``Worker`` or ``Pump`` has.
+    The consumer cannot be closed or reassigned while a ``Worker`` or ``Pump`` uses it.
 
-    Call ``worker.stop()``, or leave the block of the ``Pump``: the call would end the
-    consumer with finished work uncommitted, which would be done again. Nothing was
-    changed. Raised in a handler it stops the worker.
+    Call ``worker.stop()``, or leave the block of the ``Pump``. A ``close``,
+    ``unsubscribe`` or ``assign`` now would leave finished work uncommitted, which would
+    then be repeated. Nothing was changed. If a handler raises this error, the worker
+    stops.
     """
 
 
 class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     """
-    A batch of records cannot be read: its checksum is wrong, or it is truncated.
+    A batch of records cannot be read, because its checksum is wrong or it is truncated.
 
-    ``seek`` past it, or pause the partition: each later ``poll`` raises this again until
-    then. All earlier records were returned, and the position stays at the batch.
+    ``seek`` past the batch, or pause the partition; until then each later ``poll``
+    raises this error again. All earlier records were returned, and the position stays
+    at the batch.
 
     Attributes:
         partition: the partition.
         offset: the first offset that cannot be read.
-        is_of_broker: whether the broker reports that about its log, which it may be
-            able to read later; otherwise the broker's answer cannot be read.
+        is_of_broker: whether the broker reports that it cannot read its log, which it
+            may be able to read later; otherwise the broker's response cannot be read.
     """
 
     partition: TopicPartition

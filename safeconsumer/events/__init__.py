@@ -1,10 +1,11 @@
 """
-Defines the events of consumers, workers and group control, which hooks get.
+Exports the events of consumers, workers and group control, which hooks receive.
 
-A hook is called with one event at a time: ``SafeConsumer(hooks=[...])``. Every class is
-a child of :class:`Event`; those of group control and of workers also of
-:class:`ControlEvent` and :class:`WorkerEvent`. An event never changes; ``name`` is the
-name of its log line, ``as_dict`` turns it into plain JSON values::
+``SafeConsumer(hooks=[...])`` sets the hooks; a hook is called with one event at a time.
+Every class is a subclass of :class:`Event`; the events of group control and of workers
+are also subclasses of :class:`ControlEvent` and :class:`WorkerEvent`. Events are
+immutable; ``name`` is the name of the log line, and ``as_dict`` returns the event as
+plain JSON values::
 
     from safeconsumer import events
 
@@ -17,13 +18,13 @@ name of its log line, ``as_dict`` turns it into plain JSON values::
             case events.Event(name="rebalance_completed", gained=gained):
                 print("gained", len(gained))
 
-Every hook gets every event once, in the order in which things happened, under no lock.
-One thread at a time calls the hooks, so a slow hook delays the other hooks and later
-events, but no ``poll``, ``pause`` or ``resume`` on another thread. These may return
-before the hooks have their events; a ``poll`` may return records of partitions while
-hooks still handle the ``rebalance_completed`` that brought them. A hook may pause,
-resume and ask; events of its calls come after the event that it handles. Its exceptions
-are counted, logged once, and break nothing.
+Every hook receives every event once, in chronological order, under no lock. One thread
+at a time calls the hooks, so a slow hook delays the other hooks and later events, but
+no ``poll``, ``pause`` or ``resume`` on another thread. Such a call may return before
+the hooks have received its events; a ``poll`` may return records of partitions while
+hooks still handle the ``rebalance_completed`` event that names these partitions. A hook
+may pause, resume and query holds; the events of these calls follow the event that the
+hook handles. A hook's exceptions are counted, logged once, and have no other effect.
 """
 
 from importlib import import_module
@@ -137,7 +138,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    # The events of group control and of workers: a consumer alone needs neither.
+    # Imports the events of group control and of workers, which a consumer does not
+    # need.
     if name in __all__:
         for room in ("group", "worker"):
             home = import_module(f"safeconsumer.{room}.events")

@@ -10,8 +10,8 @@ from safeconsumer.holds.scope import TopicPartition, partition_text
 
 Partitions = tuple[TopicPartition, ...]
 
-# The limit for the values of a list in a log line. Ten pauses a second, of two hundred
-# partitions each, would be 680 KB a second without it.
+# The maximum number of values of a list in a log line. Without this limit, ten pauses a
+# second, of two hundred partitions each, would write 680 KB a second.
 _MOST_NAMED = 5
 
 _set = object.__setattr__
@@ -20,21 +20,22 @@ _set = object.__setattr__
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Event:
     """
-    Parent of all events.
+    The parent of all events.
 
-    A child is a class with its own ``name``, ``level`` and annotated fields, and
-    overrides ``severity`` and ``advice`` where these depend on the fields.
+    A subclass has its own ``name``, ``level`` and annotated fields, and overrides
+    ``severity`` and ``advice`` if these depend on the fields.
 
     Attributes:
         at: seconds since the epoch.
         client_id: Kafka's ``client_id`` of the consumer, or None.
-        group_id: its consumer group, or None.
+        group_id: the group of the consumer, or None.
         name: the name of the event, as in log lines.
-        level: the level of log lines about it: debug, info, warning, error.
+        level: the level of log lines about the event: debug, info, warning, error.
     """
 
-    # attrs would make such classes, but it compiles each: a consumer's would be 3 % to
-    # 4 % of importing kafka-python (design/benchmarks.md).
+    # attrs could make such classes, but it compiles each of them; for a consumer's
+    # events that would add 3 % to 4 % to the import time of kafka-python
+    # (design/benchmarks.md).
 
     __match_args__ = ("name",)
     name: ClassVar[str] = "event"
@@ -64,33 +65,33 @@ class Event:
 
     @classmethod
     def of(cls, values: dict[str, object]) -> Self:
-        """Make an event of values that fit, unchecked, and keep that dict."""
+        """Make an event that keeps this dict of values, without checking the values."""
         made = cls.__new__(cls)
         _set(made, "__dict__", values)
         return made
 
     @property
     def severity(self) -> str:
-        """The level of the log line; it is ``level`` unless the fields call for another."""
+        """The level of the log line, ``level`` unless the fields require another one."""
         return self.level
 
     @property
     def advice(self) -> str | None:
-        """The action that its log line recommends; None if it recommends none."""
+        """The action that the log line recommends, or None."""
         return None
 
     def as_dict(self, most: int | None = None) -> dict[str, object]:
         """
-        Return every field as plain JSON values; partitions as ``orders:3``.
+        Return every field as plain JSON values, with partitions such as ``orders:3``.
 
         Args:
-            most: the limit for the values of a list; the last value of a longer list is
-                the number of the other values. None: no limit.
+            most: the maximum number of values of a list, or None for no limit; the last
+                value of a longer list is the number of the remaining values.
         """
         return {name: _plain(one, most) for name, one in self._values()}
 
     def as_log_line(self) -> tuple[str, dict[str, object]]:
-        """Return the name of its log line, and the line's keys: the first of long lists."""
+        """Return the name and the keys of the log line; long lists are shortened."""
         values = {**self.as_dict(_MOST_NAMED), "advice": self.advice}
         del values["at"]  # a log line has its own time
         shown = {name: one for name, one in values.items() if one is not None}
@@ -124,7 +125,7 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
 
 
 def _is_of_class(kind: object) -> bool:
-    # An annotation is a text in a module with ``from __future__ import annotations``.
+    # An annotation is a string in a module with ``from __future__ import annotations``.
     if isinstance(kind, str):
         return kind.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
     return ClassVar in {kind, get_origin(kind)}

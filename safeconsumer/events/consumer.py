@@ -12,7 +12,7 @@ _FEW = 3
 
 class HoldEvent(Event):
     """
-    Parent of events about holds; debug, if all of them only limit a worker's own load.
+    The parent of events about holds; debug if they only limit a worker's own load.
 
     Attributes:
         holds: the holds.
@@ -30,7 +30,7 @@ class HoldEvent(Event):
 
     @property
     def _are_own(self) -> bool:
-        # A program that pauses and resumes ten times a second needs no lines about it.
+        # A program that pauses and resumes ten times a second needs no log lines.
         owners = {one.owner for one in self.holds}
         return all(one in _OWN or is_routine(one) for one in owners)
 
@@ -44,14 +44,14 @@ class HoldEvent(Event):
 
 class HoldsPlaced(HoldEvent):
     """
-    One call placed or changed holds; debug, if they are the application's own.
+    One call placed or changed holds; debug if the holds are the application's own.
 
     Attributes:
         holds: the holds that are new or changed.
         quiet: the assigned partitions that became quiet.
-        topics: the known topics that the holds cover; None if no pattern is among them.
-        is_taken_over: whether previous owners of the partitions handed the holds over:
-            a warning, since no call of this program has placed them.
+        topics: the known topics that the holds cover; None if no hold is of a pattern.
+        is_taken_over: whether previous owners of the partitions handed the holds over;
+            the level is then warning, because no call of this program has placed them.
     """
 
     __match_args__ = ("holds", "quiet")
@@ -73,7 +73,7 @@ class HoldsPlaced(HoldEvent):
 
 
 class PatternCoversNothing(HoldEvent):
-    """A pattern was placed that no known topic matches now."""
+    """A hold was placed on a pattern that no known topic matches now."""
 
     name = "pattern_covers_nothing"
     level = "warning"
@@ -81,11 +81,11 @@ class PatternCoversNothing(HoldEvent):
 
 class HoldCoversNothing(HoldEvent):
     """
-    Holds name topics or partitions that a member on another client does not consume.
+    Holds name targets that a member with another client library does not consume.
 
-    A name is perhaps mistyped. The event comes once for a hold, when it is placed or, if
-    nothing is assigned then, after the next assignment. A pattern has its own event,
-    :class:`PatternCoversNothing`.
+    A name may be mistyped. The event is reported once for each hold, when the hold is
+    placed or, if nothing is assigned then, after the next assignment. Patterns have an
+    event of their own, :class:`PatternCoversNothing`.
     """
 
     name = "hold_covers_nothing"
@@ -94,16 +94,16 @@ class HoldCoversNothing(HoldEvent):
 
 class HoldsRemoved(HoldEvent):
     """
-    One call lifted holds; debug, if only the application's own holds covered the targets.
+    One call lifted holds; debug if only the application's holds covered its targets.
 
     Attributes:
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
         besides: pauses of everything that was assigned of a topic, which the call ended
-            although it did not name the topic, or named fewer of its partitions than
-            flow now.
+            although it did not name the topic, or named fewer of the topic's partitions
+            than flow now.
         waiting: pauses of single partitions that are not assigned, which the call ended
-            though it named others: a warning.
+            although it named other targets; the level is then warning.
     """
 
     __match_args__ = ("holds", "flowing")
@@ -139,7 +139,7 @@ class HoldsRemoved(HoldEvent):
 
 
 class StillHeld(HoldEvent):
-    """A call lifted nothing: its targets are held by others, or by wider scopes."""
+    """A call lifted nothing, because other owners or wider scopes hold its targets."""
 
     name = "still_held"
 
@@ -161,15 +161,16 @@ class HoldsEnded(HoldEvent):
     """
     Holds ended without a resume.
 
-    They ended with the assignment that they were bound to, as plain pauses do, or with
-    the consumer; or they were handed over to the next owner; or they were under a whole
-    pause that expired. Debug, if a call of the application ended its own holds.
+    The holds ended with the assignment to which they were bound, as plain pauses do, or
+    with the consumer. Or they were handed over to the next owner, or were under a whole
+    pause that expired. The level is debug if the application's call ended its own
+    holds.
 
     Attributes:
-        departed: the partitions that left; empty if a whole pause expired.
+        departed: the partitions that departed; empty if a whole pause expired.
         flowing: partitions that stay assigned and flow again.
-        handed_over: those of them that stay paused at their next owner.
-        is_called: whether a call of the application ended them: ``assign``,
+        handed_over: partitions that stay paused at their next owner.
+        is_called: whether a call of the application ended the holds: ``assign``,
             ``unsubscribe`` or ``close``.
     """
 
@@ -198,21 +199,22 @@ class HoldsEnded(HoldEvent):
 
 class AssignedWhileHeld(HoldEvent):
     """
-    Partitions were assigned that earlier holds keep quiet.
+    Earlier holds keep newly assigned partitions quiet.
 
-    The partitions were quiet when they left and are back, or they came under a pause of
-    everything that was assigned of their topic. The level is a warning. It is info if
-    only plain pauses keep them quiet, as each eager rebalance gives such partitions
-    back; but not if no partition of the topic is left that the application paused by
-    name, nor if the membership was lost with them: kafka-python's pauses end then, and a
-    program may have forgotten its own.
+    The partitions were quiet when they departed and are now back, or a pause of
+    everything that was assigned of their topic covers them. The level is warning. The
+    level is info if only plain pauses keep the partitions quiet, because each eager
+    rebalance gives such partitions back. It stays warning if the application has paused
+    no remaining partition of the topic by name, or if the partitions were lost with the
+    membership, because kafka-python's pauses end then and a program may have forgotten
+    its own.
 
     Attributes:
         partitions: the gained partitions that are quiet; if a whole pause is left
             alone, all partitions that it keeps quiet.
-        is_left_alone: whether the application has paused, by name, none of the
-            partitions that remain of a topic which it paused as a whole; reported once.
-        lost: the partitions among them that were lost with the membership.
+        is_left_alone: whether the application paused a topic as a whole, and has paused
+            none of the topic's remaining partitions by name; reported once.
+        lost: those of the partitions that were lost with the membership.
     """
 
     __match_args__ = ("holds", "partitions")
@@ -244,10 +246,10 @@ class AssignedWhileHeld(HoldEvent):
 
 class GatesChanged(Event):
     """
-    The gates of partitions opened, and no hold covers the partitions: they flow.
+    Partitions flow because their gates opened and no hold covers them.
 
     Attributes:
-        reason: the reason, as text for people.
+        reason: the reason why the gates opened, as readable text.
     """
 
     __match_args__ = ("flowing",)
@@ -266,7 +268,7 @@ class RebalanceCompleted(Event):
         generation: Kafka's generation id.
         member_id: Kafka's member id.
         kept: partitions owned without a gap.
-        gained: partitions owned from now on, regained ones too.
+        gained: partitions owned from now on, including regained ones.
         revoked: partitions given up.
         lost: partitions taken away while the membership was lost.
         quiet: the partitions that are quiet now.
@@ -288,15 +290,16 @@ class RebalanceCompleted(Event):
 
 class FetchesPurged(Event):
     """
-    Fetched data of an ended ownership was thrown away; debug, if nothing was in it.
+    Fetched data of an ended ownership was discarded; debug if the data was empty.
 
     Data that a seek has made useless is not counted.
 
     Attributes:
-        bytes: the size of the data, as it came from the broker; records that were
-            decoded and put back count with their keys and values beside their batch.
-        fetches: how many answers or parts of answers.
-        records: how many records; None if the record format does not state it.
+        bytes: the size of the data, as received from the broker; for records that were
+            decoded and put back, the sizes of their keys and values are added to that
+            of the batch.
+        fetches: the number of fetch responses or parts of responses.
+        records: the number of records; None if the record format does not state it.
     """
 
     __match_args__ = ("partitions", "fetches", "records", "bytes")
@@ -329,9 +332,9 @@ class ParkedDataDropped(Event):
 
 class HeldPartitionUncommitted(Event):
     """
-    A quiet partition departed without any committed offset, and the policy is latest.
+    A quiet partition without a committed offset departed, and the policy is latest.
 
-    Its next owner starts at the end of the log: the records held back are skipped.
+    The next owner starts at the end of the log and skips the records held back.
     """
 
     __match_args__ = ("partitions",)
@@ -343,12 +346,12 @@ class HeldPartitionUncommitted(Event):
 
 class UnreadRecordsDeleted(Event):
     """
-    Records were deleted before they were read; reading continues at the first one left.
+    Records were deleted before they were read; reading continues after these records.
 
     Attributes:
         position: the offset at which reading would have continued.
-        start: the offset at which it continues, the start of the log.
-        gone: the number of offsets between the two.
+        start: the offset at which reading continues, the start of the log.
+        gone: the number of offsets from ``position`` to ``start``.
     """
 
     __match_args__ = ("partition", "position", "start", "gone")
@@ -365,13 +368,14 @@ class PositionOutOfRange(Event):
     """
     A position was out of range, and ``auto_offset_reset`` has chosen another one.
 
-    The position was beyond the end of the log; or the partition was not held, its
-    records were deleted up to beyond the position, and ``latest`` skips those left.
+    Either the position was beyond the end of the log, or the partition was not held,
+    records at the position were deleted, and ``latest`` skips the remaining ones.
 
     Attributes:
-        position: the offset at which reading would have gone on.
-        offset: the offset at which it goes on.
-        skipped: the number of offsets passed over, deleted or not; 0 beyond the end.
+        position: the offset at which reading would have continued.
+        offset: the offset at which reading continues.
+        skipped: the number of skipped offsets, deleted or not; 0 if the position was
+            beyond the end.
     """
 
     __match_args__ = ("partition", "position", "offset")
@@ -387,13 +391,12 @@ class PositionOutOfRange(Event):
     def advice(self) -> str:
         if self.skipped:
             return (
-                "seek_to_beginning() reads the remaining records that were passed over; "
+                "seek_to_beginning() reads the remaining records that were skipped; "
                 "auto_offset_reset='earliest' would have continued there"
             )
         return (
-            "the log ends before the position: it was cut off or its topic was "
-            "recreated, and what is written from here on has offsets that were read "
-            "before"
+            "the log ends before the position, because it was truncated or its topic was "
+            "recreated; new records get offsets that were read before"
         )
 
 
@@ -401,15 +404,16 @@ class LogTruncated(Event):
     """
     A log was truncated below a position; reading continues at the point of truncation.
 
-    A leader took over that lacked records (an unclean election): the records from
-    ``offset`` on, which may have been read before, are gone, and other records may have
-    their offsets now. Brokers without topic ids (before Kafka 2.8) give the same answer
-    if the topic was deleted and recreated, with fewer records than the position; then
-    the records before ``offset`` were not read.
+    A replica that lacked records became the leader (an unclean election). The records
+    from ``offset`` on, which may have been read before, are gone, and other records may
+    have their offsets now. Brokers without topic ids (before Kafka 2.8) send the same
+    response if the topic was deleted and recreated and has fewer records than the
+    position; in that case the records before ``offset`` were not read.
 
     Attributes:
-        position: the offset at which reading would have gone on.
-        offset: the offset at which it goes on, the first that the new leader lacked.
+        position: the offset at which reading would have continued.
+        offset: the offset at which reading continues, the first that the new leader
+            lacked.
     """
 
     __match_args__ = ("partition", "position", "offset")
@@ -421,11 +425,11 @@ class LogTruncated(Event):
     offset: int
 
     advice = (
-        "undo what was done with the records from the new position on, if they must "
-        "not count: the brokers have lost them (unclean.leader.election.enable=false "
-        "and min.insync.replicas=2 keep them). Brokers before Kafka 2.8 answer the "
-        "same if the topic was recreated: if it was, seek_to_beginning() reads the "
-        "new one"
+        "undo the effects of records from the new position on if they must not count, "
+        "because the brokers have lost these records "
+        "(unclean.leader.election.enable=false and min.insync.replicas=2 keep them). "
+        "Brokers before Kafka 2.8 respond in the same way if the topic was recreated; "
+        "in that case seek_to_beginning() reads the new topic"
     )
 
 
@@ -433,19 +437,19 @@ class TopicRecreated(Event):
     """
     A topic was deleted and recreated; one of its partitions is read from the new topic.
 
-    Positions, commits and fetched records of the old topic do not count any more. Holds
-    stay.
+    Positions, commits and fetched records of the old topic no longer count. Holds stay
+    in force.
 
     Attributes:
-        position: the offset at which reading would have gone on in the old topic; None
-            if that is not known.
+        position: the offset at which reading would have continued in the old topic;
+            None if that is not known.
         old_id: the id of the topic that was deleted, as Kafka writes it.
         new_id: the id of the topic that has its name now.
-        begins: the place at which reading begins: "earliest" if the partition was held,
-            or a worker has it; otherwise ``auto_offset_reset``. With "none" the next ``poll``
-            raises, as it does for a partition without a position. A partition that was
-            just gained has "committed": it begins at the group's commit, if there is
-            one for the new topic, otherwise as above.
+        begins: the point at which reading starts: "earliest" if the partition was held,
+            or a worker consumes it; otherwise ``auto_offset_reset``. With "none" the
+            next ``poll`` raises, as it does for a partition without a position. For a
+            partition that was just gained the value is "committed": reading starts at
+            the group's committed offset, if the new topic has one, otherwise as above.
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")
@@ -461,16 +465,15 @@ class TopicRecreated(Event):
     @property
     def advice(self) -> str:
         if self.begins == "none":
-            return "seek to where reading shall begin, as seek_to_beginning() does"
+            return "seek to the offset to read from, as with seek_to_beginning()"
         if self.begins == "latest":
             return (
-                "auto_offset_reset='latest' passes over what the new topic has already: "
-                "seek_to_beginning() reads it, and a held partition is read from there"
+                "auto_offset_reset='latest' skips the records already in the new topic; "
+                "seek_to_beginning() reads them, and a held partition is read from there"
             )
         return (
-            "check whether records of the old topic that were not read are missed; if "
-            "your program names offsets in commit(), name those of records that poll() "
-            "has returned since"
+            "check whether the program needs unread records of the old topic; if it passes "
+            "offsets to commit(), these must be of records that poll() has returned since"
         )
 
 
@@ -480,14 +483,15 @@ class PauseNotHandedOver(Event):
 
     A pause that lasts until it is resumed stays in force here; a plain pause has ended.
 
-    The join that took the partition away did not carry the pause: the pause came after
-    that join's request was sent, the leader does not use safeconsumer, or the group had
-    too many pauses. Or the partition was paused with everything that was assigned of its
-    topic: such a pause stays in force here and is never handed over.
+    The join that took the partition away did not carry the pause, because the pause was
+    placed after that join's request was sent, because the leader does not use
+    safeconsumer, or because the group had too many pauses. Or the partition was paused
+    with everything that was assigned of its topic; such a pause stays in force here and
+    is never handed over.
 
     Attributes:
         partitions: the paused partitions.
-        is_whole: whether they were under a pause of all that was assigned of the topic.
+        is_whole: whether everything assigned of the topic was paused as a whole.
     """
 
     __match_args__ = ("partitions",)
@@ -508,16 +512,16 @@ class PartitionReset(Event):
     """
     An operator has moved a partition, and reading continues at another offset.
 
-    The partition is held meanwhile. Records that were fetched or queued by a worker
-    before are void, and so are commits that were requested; the listener was called as
-    for a partition that was revoked and assigned again. A member that owns the
-    partition again later does not report the move a second time.
+    The partition is held during the move. Records that were fetched or queued by a
+    worker before the move are void, and so are commits that were requested before; the
+    listener was called as if the partition had been revoked and assigned again. A
+    member that owns the partition again later does not report the move a second time.
 
     Attributes:
-        position: the offset at which reading would have gone on; None if that is not
+        position: the offset at which reading would have continued; None if that is not
             known.
-        offset: the offset at which it goes on.
-        owner: the owner of the hold, as ``operator:alice``.
+        offset: the offset at which reading continues.
+        owner: the owner of the hold, for example ``operator:alice``.
     """
 
     __match_args__ = ("partition", "position", "offset")

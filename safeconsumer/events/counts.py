@@ -1,4 +1,4 @@
-"""Counts events for metrics, which can only show the present."""
+"""Counts events for metrics, which otherwise show only the current state."""
 
 from collections import Counter
 from itertools import product
@@ -15,7 +15,7 @@ from safeconsumer.events.consumer import (
 from safeconsumer.events.takeover import essential
 from safeconsumer.holds.hold import KINDS, kind_of
 
-# A worker changes its own holds many times a second, and reports their seconds.
+# A worker changes its own holds many times a second, and reports their duration.
 HOLD_KINDS = tuple(kind for kind in KINDS if kind != "worker")
 CHANGES = ("placed", "removed", "expired", "ended")
 MOVES = ("gained", "revoked", "lost")
@@ -47,19 +47,20 @@ WORKER_ALARMS = (
     "worker_process_died",
 )
 """
-The same for a worker. A breaker that closes is no alarm; its opening is.
+Names of a worker's warnings and errors. A breaker that opens is an alarm; one that
+closes is not.
 """
 
 
 @essential
 class Counts:
     """
-    A hook that counts events. Records cost no time here: only events reach a hook.
+    A hook that counts events. Records take no time, because only events reach a hook.
 
-    The table of the metrics (``metrics/table.py``) has the meaning of each counter.
+    The table of the metrics (``metrics/table.py``) explains each counter.
 
-    Thread rules: one thread at a time calls it, as any hook; every thread may read the
-    counts, without a lock. All keys exist from the beginning.
+    Thread rules: one thread at a time calls this object, like any hook; every thread
+    may read the counts, without a lock. All keys exist from the start.
 
     Args:
         alarms: the names of events that count as alarms.
@@ -98,7 +99,7 @@ class Counts:
                 self._count_control(event)
 
     def _count_control(self, event: Event) -> None:
-        # untyped: its class is in group, which may not be imported here
+        # untyped: its class is in group, which must not be imported here
         one: Any = event
         match event.name:
             case "control_records_skipped":
@@ -113,7 +114,7 @@ class Counts:
 
     def _count_holds(self, event: HoldEvent) -> None:
         change = event.name.removeprefix("hold_")
-        # One call may have ten thousand holds, of few owners.
+        # One event may have ten thousand holds of a few owners.
         for owner, count in Counter(hold.owner for hold in event.holds).items():
             key = kind_of(owner), change
             if key in self.hold_changes:

@@ -1,4 +1,4 @@
-"""Hands events to hooks, in order and under no lock, and survives hooks that raise."""
+"""Delivers events to hooks, in order and under no lock, even if hooks raise."""
 
 import logging
 import threading
@@ -12,8 +12,8 @@ from safeconsumer.events.takeover import Takeover
 
 Hook = Callable[[Event], object]
 """
-A function that takes one event, quickly, on any thread. Its return value is ignored; its
-exceptions are counted, and the first one of each hook is logged.
+A function that is called with one event on any thread, and must be quick. Its return
+value is ignored; its exceptions are counted, and the first one of each hook is logged.
 """
 
 log = logging.getLogger("safeconsumer")
@@ -21,12 +21,13 @@ log = logging.getLogger("safeconsumer")
 
 class Dispatcher:
     """
-    Hands each event to every hook, even if other hooks raise.
+    Delivers each event to every hook, even if other hooks raise.
 
     Attributes:
-        failures: how often each hook raised, or was not called because another one
-            hangs, by the ``repr`` that the hook had first.
-        takeover: notes which thread is in a hook; None: no thread takes work over.
+        failures: how often each hook raised, or was not called because another hook
+            hangs, by the first ``repr`` of the hook.
+        takeover: the record of the threads that are in hooks; None if no thread takes
+            over.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -45,9 +46,9 @@ class Dispatcher:
         Call every hook with the event, even if earlier hooks raise.
 
         Returns:
-            The first exception that is no failure of a hook: it ends the program, as
-            ``KeyboardInterrupt`` does, or a signal handler raised it. The caller raises
-            it.
+            The first exception that is not a hook's failure, because it ends the
+            program, as ``KeyboardInterrupt`` does, or because a signal handler raised
+            it. The caller raises this exception.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
@@ -62,7 +63,7 @@ class Dispatcher:
             except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
                 if isinstance(error, Exception) and not is_from_handler(error):
                     self._count(place, error)
-                else:  # raised once all hooks have the event
+                else:  # raised once all hooks have received the event
                     stop = stop or error
         return stop
 
@@ -70,7 +71,7 @@ class Dispatcher:
         is_first = place not in self._names
         name = self._add_failure(place)
         if is_first:
-            # The log itself may have failed: its handlers are the application's.
+            # Logging itself may fail, because log handlers belong to the application.
             try:
                 log.error(
                     "hook %s failed; it is called again, but not logged again",
@@ -87,56 +88,56 @@ class Dispatcher:
         return name
 
 
-# The number of other threads' events that one call hands out, in some milliseconds:
-# more would delay a poll or the network's thread.
+# The number of other threads' events that one call delivers, which takes a few
+# milliseconds. More would delay a poll or the network thread.
 _MAX_OF_OTHERS = 100
 
 
 class Outbox:
     """
-    Events that wait for the hooks, in the order in which things happened.
+    The events that wait for the hooks, in chronological order.
 
-    One thread at a time hands them out, so that every hook gets every event once and in
-    that order. A caller that comes meanwhile, on another thread or from within a hook,
-    leaves its events to the thread at work, which always finds them:
+    One thread at a time delivers the events, so that every hook gets every event once
+    and in that order. Another call in the meantime, on another thread or from within a
+    hook, leaves its events to the delivering thread, which always finds them:
 
-    1. the caller appended its event before it tried to take the turn; 2. it did not get
-       the turn, so the other thread had it at that moment; 3. that thread reads the
-       queue once more after it has given the turn back.
+    1. The other call appends its event before it tries to take the turn.
+    2. If it does not get the turn, the delivering thread has the turn at that moment.
+    3. The delivering thread reads the queue once more after it gives the turn back.
 
     No lock is held while a hook runs, and no thread waits for a slow hook.
 
-    Thread rules: any thread, under no lock.
+    Thread rules: any thread may call the methods, under no lock.
 
     Args:
         dispatcher: calls the hooks.
 
     Attributes:
-        waiting: the events, oldest first; append to it under any lock, and in a signal
-            handler too.
+        waiting: the events, oldest first; callers may append to this queue under any
+            lock and in a signal handler.
     """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.waiting: deque[Event] = deque()
-        # The dict has at most one entry, of the thread that hands out. ``setdefault`` takes
+        # The dict has at most one entry, of the delivering thread. ``setdefault`` takes
         # the turn in one step that neither a thread nor a signal can interrupt.
         self._turn: dict[str, list[int]] = {}
 
     def deliver(self) -> bool:
         """
-        Hand out the waiting events, unless another call is doing so, on any thread.
+        Deliver the waiting events, unless another call on any thread is doing so.
 
-        Events that other threads add meanwhile are handed out too, up to a number: a
-        thread that makes events without pause has to hand out its own.
+        Events that other threads add in the meantime are also delivered, up to a limit,
+        so that a thread that emits events without a pause has to deliver its own.
 
         Returns:
-            Whether hooks ran here, which takes time.
+            Whether this call ran hooks, which takes time.
 
         Raises:
-            BaseException: an exception in a hook that ends the program, or that a signal
-                handler raised, after all hooks have had the event; later events wait
-                for the next call.
+            BaseException: a hook raised an exception that ends the program, or a signal
+                handler raised in a hook. All hooks have received the event; later
+                events wait for the next call.
         """
         delivered = False
         limit = len(self.waiting) + _MAX_OF_OTHERS
@@ -148,8 +149,8 @@ class Outbox:
                 delivered = True
                 limit -= self._hand_out(limit)
             finally:
-                # Make no call here: after a call a signal handler could raise, and the
-                # turn would never be given back.
+                # Make no call here, because a signal handler could raise after the
+                # call, and the turn would never be given back.
                 try:
                     has_turn = self._turn["at work"] is mine
                 except KeyError:
@@ -159,15 +160,15 @@ class Outbox:
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """Return whether this thread is handing out events, so that a hook made the call."""
+        """Return whether this thread is delivering events, so that the caller is a hook."""
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 
     def _hand_out(self, limit: int) -> int:
         count = 0
         while self.waiting and count < limit:
-            # An event leaves the queue after the hooks have it: after an interrupt in
-            # between they get it twice, and never miss it.
+            # An event leaves the queue after the hooks have received it. After an
+            # interrupt in between, the hooks get the event twice, but never miss it.
             stop = self._dispatcher.dispatch(self.waiting[0])
             self.waiting.popleft()
             count += 1

@@ -1,14 +1,15 @@
 """
-Writes events as structlog lines.
+Writes events as log lines.
 
-If the application has configured structlog, the lines go there, otherwise to the standard
-``logging`` module, logger ``safeconsumer``. If that is not configured either, Python
-prints warnings and errors, and no other lines, to stderr.
+If the application has configured structlog, the lines go there, otherwise to the logger
+``safeconsumer`` of the standard ``logging`` module. If ``logging`` is not configured
+either, Python prints only warnings and errors, to stderr.
 
-This module never imports structlog: an application that has configured it has imported it.
-The import takes 2 MB, 7 with rich, and on a busy machine ten seconds. Until then the
-thread that hands out the first line would not return from its ``pause`` or ``resume``, and
-the events of all other threads would wait.
+This module never imports structlog, because an application that has configured
+structlog has already imported it. The import takes 2 MB of memory, 7 MB with rich, and
+on a busy machine ten seconds. During the import, the thread that delivers the first
+event would not return from its ``pause`` or ``resume``, and the events of all other
+threads would wait.
 """
 
 import logging
@@ -24,7 +25,7 @@ _standard = logging.getLogger("safeconsumer")
 def log_event(event: Event) -> None:
     """Write the event's line, at the level of its severity."""
     structlog: Any = sys.modules.get("structlog")
-    # A module that another thread is importing has no functions yet.
+    # A module that another thread is still importing may have no functions yet.
     is_configured = getattr(structlog, "is_configured", None)
     if is_configured is not None and is_configured():
         name, fields = event.as_log_line()
@@ -38,6 +39,6 @@ def log_event(event: Event) -> None:
 
 
 def _line(name: str, fields: Mapping[str, object]) -> str:
-    # As structlog's KeyValueRenderer writes it.
+    # The format of structlog's KeyValueRenderer.
     named = {"event": name, **fields}
     return " ".join(f"{key}={value!r}" for key, value in named.items())

@@ -26,15 +26,15 @@ class Takeover:
     Lets one thread finish the work of another thread that is stuck in a hook.
 
     1. A thread registers each call of a hook, and removes the entry after the hook.
-    2. The other thread removes the entry instead. Only one of the two can remove it
-       from the dict: either the first thread continues, or it never does. If its hook
-       returns after all, it waits until the other thread has finished, and raises
-       :class:`TakenOver`.
+    2. The other thread removes the entry instead. Only one of the two threads can
+       remove the entry from the dict, so either the first thread continues, or it never
+       does. If the hook returns after all, the first thread waits until the other
+       thread has finished, and raises :class:`TakenOver`.
 
     Attributes:
-        hook: the hook that did not return; None while no work was taken over. Afterwards
-            no hook is called any more, as others may hang for the same reason.
-        over: set when the other thread has finished.
+        hook: the hook that did not return; None until work is taken over. After that no
+            hook is called any more, because other hooks may hang for the same reason.
+        over: an event that is set when the other thread has finished.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class Takeover:
         Any thread may call this.
 
         Args:
-            seconds: the shortest time to report.
+            seconds: the shortest duration to report.
 
         Returns:
-            For each such thread the hook, and the seconds since its call began.
+            For each such thread, the hook and the seconds since its call started.
         """
         now = time.monotonic()
         calls = self._calls.copy().values()
@@ -90,6 +90,6 @@ class Takeover:
 
 
 def essential(hook: Any) -> Any:  # noqa: ANN401 - a function or a class
-    """Mark a hook of ours, or a class of such hooks, that never waits."""
+    """Mark one of our own hooks, or a class of them, as a hook that never waits."""
     hook.is_essential = True
     return hook

@@ -1,1 +1,1 @@
-"""Holds a whole consumer group through topics in Kafka; imported only when it is used."""
+"""Holds a whole consumer group through Kafka topics; the package is imported on first use."""

@@ -1,4 +1,4 @@
-"""Emits events about the holds topic: it is lost, read again, unfit, or recreated."""
+"""Emits an event when the holds topic is lost, readable again, unfit or recreated."""
 
 import math
 
@@ -7,10 +7,10 @@ from safeconsumer.group import topics
 from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds of reading without a failure before a lost topic counts as read again: a
-# broker may refuse a fetch, and it answers every fetch within fetch_max_wait_ms.
+# Seconds of reading without a failure before a lost topic counts as readable again. A
+# broker that refuses a fetch answers it within fetch_max_wait_ms.
 _SETTLED = 1.0
-# Seconds after an outage within which the next is reported only if it lasts.
+# Seconds after an outage during which the next outage is reported only if it lasts.
 _UNSTEADY = 60.0
 _LASTING = 10.0
 
@@ -19,15 +19,16 @@ class TopicAlarms:
     """
     Emits the events about one holds topic, for members and Spark streams alike.
 
-    An outage is reported at once, and its end once reading has gone well for a second.
-    If a broker flaps, an outage within the next minute is reported only if it lasts ten
-    seconds, and its end only if the outage was reported.
+    An outage is reported immediately, and its end after a second of reading without a
+    failure. If a broker flaps, an outage within the next minute is reported only if it
+    lasts ten seconds; its end is reported only if the outage was.
 
     Attributes:
-        is_ready: whether everything on the topic was applied, and no failure followed.
+        is_ready: whether all records on the topic were applied and no failure has
+            followed.
 
-    Thread rules: one thread at a time; :meth:`judge` and :attr:`is_ready` on any. Events
-    wait for the ledger's ``deliver()``.
+    Thread rules: one thread at a time; any thread may use :meth:`judge` and
+    :attr:`is_ready`. The ledger's ``deliver()`` delivers the events.
     """
 
     def __init__(self, ledger: PauseLedger, topic: str) -> None:
@@ -39,7 +40,7 @@ class TopicAlarms:
         self.is_ready = False
 
     def lost(self, reason: str) -> None:
-        """Note that the topic cannot be read; the reader calls this at each failure."""
+        """Note that the topic cannot be read; the reader calls this after each failure."""
         self.is_ready, self._read_at = False, None
         now, _ = self._ledger.now()
         if self._lost_at is None:
@@ -51,16 +52,16 @@ class TopicAlarms:
 
     def read(self, holds: int, seconds: float) -> bool:
         """
-        Note that the topic is read to its end; the reader repeats this call.
+        Note that the topic has been read to its end; the reader calls this repeatedly.
 
         Args:
             holds: the number of holds in force.
             seconds: the time that reading took.
 
         Returns:
-            Whether it became ready by this call.
+            Whether this call made the topic ready.
         """
-        if self.is_ready:  # nearly every call
+        if self.is_ready:  # nearly every call returns here
             return False
         now, _ = self._ledger.now()
         if self._read_at is None:
@@ -81,7 +82,7 @@ class TopicAlarms:
         return True
 
     def recreated(self, one: RecreatedTopic) -> None:
-        """Emit an event: the topic was recreated, or lost records."""
+        """Emit the event that the topic was recreated or has lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
             topic=one.topic,
@@ -94,7 +95,7 @@ class TopicAlarms:
         Check that the topic is fit to keep holds; emit advice about it once.
 
         Raises:
-            ControlTopicError: the topic is unfit; the message has advice.
+            ControlTopicError: the topic is unfit; the message gives advice.
         """
         topics.require_fit(facts)
         advice = topics.advice(facts)
@@ -102,10 +103,10 @@ class TopicAlarms:
             self._advise("; ".join(advice))
 
     def trusted(self) -> None:
-        """Emit once that the topic is not checked, as ``trust_topic=True`` asks for."""
+        """Emit once that the topic is not checked because of ``trust_topic=True``."""
         self._advise(
             f"Control(trust_topic=True) skips the check: run safeconsumer doctor to see "
-            f"whether {self._topic} is compacted, as another topic loses holds"
+            f"whether {self._topic} is compacted; otherwise it loses holds"
         )
 
     def _advise(self, reason: str) -> None:

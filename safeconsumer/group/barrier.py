@@ -1,4 +1,4 @@
-"""Keeps gained partitions gated until the control topics are read to their present end."""
+"""Keeps assigned partitions gated until the control topics are read to their current end."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -13,23 +13,25 @@ from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 Ask = Callable[[Callable[[Offsets | None], object]], object]
-"""Asks for the control topics' end offsets; calls back with them, or with None."""
+"""Requests the control topics' end offsets, and calls back with them or with None."""
 
 
 @frozen(eq=False)
 class _Waiting:
     """
-    Partitions behind the gate, and the offsets to be read before it opens.
+    Gated partitions, and the offsets to read before their gate opens.
 
     Attributes:
-        owned: the ownerships that have begun.
+        owned: the gated partitions, with their new ownerships.
         since: when the gate closed, in seconds on the monotonic clock.
-        ends: the control topics' end offsets, asked after that; None if not known yet.
-        floor: the offsets that were applied when the ends were asked for: a topic that
-            still exists does not end below them.
-        is_asked: whether an answer is pending.
-        is_open: whether the gate opened because its time was up. The barrier still asks
-            for the ends: until they are read, partitions flow and are not moved.
+        ends: the control topics' end offsets, requested after that; None until they are
+            known.
+        floor: the offsets that were applied when the ends were requested; a topic that
+            was not recreated does not end below them.
+        is_asked: whether the request for the ends is pending.
+        is_open: whether the gate opened because ``run_after`` seconds had passed. The
+            barrier still requests the ends; until the topics are read up to them, the
+            partitions flow but are not moved.
     """
 
     owned: Owned
@@ -40,7 +42,7 @@ class _Waiting:
     is_open: bool = False
 
     def is_plausible(self, ends: Offsets) -> bool:
-        """Return whether these can be the ends of the topics that were read so far."""
+        """Return whether these can be the ends of the topics that were read until now."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 
@@ -48,13 +50,13 @@ class Barrier:
     """
     Opens each control gate of the ledger once the member obeys all earlier holds.
 
-    A hold acknowledged before an assignment has an offset below the end that is asked for
-    *after* the assignment, so it is applied before the gate opens.
+    A hold acknowledged before an assignment has an offset below the end that is
+    requested *after* the assignment, so it is applied before the gate opens.
 
     Args:
         ledger: the ledger that has the gates.
-        run_after: seconds after which a gate opens although the ends are not read; None
-            for never.
+        run_after: seconds after which a gate opens even if the topics are not read to
+            their ends; None for never.
 
     Thread rules: any thread. The ledger and the clients are never called with the lock
     held.
@@ -74,15 +76,16 @@ class Barrier:
         return not all(one.is_open for one in tuple(self._waiting.values()))
 
     def unread(self) -> frozenset[TopicPartition]:
-        """Return the partitions whose ends, asked after the assignment, are not read yet."""
+        """Return the partitions for which the control topics are not read to their ends."""
         waiting = tuple(self._waiting.values())
         return frozenset(tp for one in waiting for tp in one.owned)
 
     def close(self, owned: Owned) -> None:
         """
-        Note gated partitions, and ask for the ends that must be read before they flow.
+        Note gated partitions, and request the ends to read before the partitions flow.
 
-        The ledger calls it with the assignment, under upstream's locks: it does not block.
+        The ledger calls this method at an assignment, under the client's locks, so it
+        does not block.
         """
         now, _ = self._ledger.now()
         with self._lock:
@@ -95,10 +98,10 @@ class Barrier:
 
     def connect(self, ask: Ask, applied: Offsets) -> None:
         """
-        Begin to ask for ends and to open gates; the reader is at these offsets.
+        Start to request ends and to open gates; the reader is at these offsets.
 
-        Questions of an earlier connection are asked again: the topics may have been
-        recreated, with other ends.
+        The ends that an earlier connection requested are requested again, because the
+        topics may have been recreated.
         """
         with self._lock:
             self._ask = ask
@@ -115,12 +118,12 @@ class Barrier:
             self._ask = None
 
     def ask_again(self) -> None:
-        """Ask again for all unknown ends without a pending answer."""
+        """Request all unknown ends again, except those with a pending request."""
         for number in tuple(self._waiting):
             self._ask_for(number)
 
     def applied(self, offsets: Offsets) -> None:
-        """Note that all records below these offsets are obeyed."""
+        """Note that the member obeys all records below these offsets."""
         with self._lock:
             self._applied = dict(offsets)
         self._open_ready()
@@ -159,7 +162,7 @@ class Barrier:
             if one is None or ask is not self._ask:
                 return  # the answer belongs to an earlier connection
             if ends is not None and not one.is_plausible(ends):
-                ends = None  # a topic was recreated, as the reader will notice
+                ends = None  # a topic was recreated, which the reader will notice
             self._waiting[number] = evolve(one, ends=ends, is_asked=False)
         self._open_ready()
 

@@ -1,14 +1,13 @@
 """
-Folds the records of the holds topic and the status topic, of all groups.
+Folds the records of the holds topic and the status topic for all groups.
 
-A command, ``wait`` and the console feed a board step by step with the records that they
-read, and show a :class:`~safeconsumer.group.view.View` of a group. The board makes no
-requests:
+Commands and the console feed a board step by step with the records that they read, and
+show a :class:`~safeconsumer.group.view.View` of a group. The board makes no requests:
 
-1. :meth:`Board.feed` takes over records.
-2. :meth:`Board.update` computes the broker's time, and by it which members report. Views
-   show the state of the last update.
-3. :meth:`Board.view` shows one group, with the cluster's answers about it.
+1. :meth:`Board.feed` applies records.
+2. :meth:`Board.update` computes the broker's time and, from that, which members report.
+   Views show the state of the last update.
+3. :meth:`Board.view` returns a view of one group, with the cluster's answers about it.
 """
 
 from collections import defaultdict, deque
@@ -30,17 +29,18 @@ from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import time_of
 from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
 
-# Seconds; a member without a report for as long is gone, or cannot reach the broker.
+# Seconds without a report after which a member is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
-# Seconds for which views name a member that no longer reports: Kafka lists a killed member
-# until its session ends, after 45 s by default. A member that Kafka does not list, and that
-# did not report its end, may be frozen and continue. For this time its partitions are
-# unknown, except those that it reported as quiet by a hold that is still in force. A process
-# that is frozen for longer leaves no trace.
+# Seconds for which views name a member that no longer reports: Kafka lists a killed
+# member until its session times out, after 45 s by default. A member that Kafka does
+# not list, and that has not reported that it stopped, may be frozen and continue later.
+# During this time the state of its partitions is unknown, except for those that it
+# reported as quiet by a hold that is still in force. A process that is frozen for
+# longer leaves no trace.
 NAMED_FOR = 4 * SILENT_AFTER
 # Seconds after which a report is dropped, even if no update follows.
 _KEPT_FOR = 10 * NAMED_FOR
-# Kafka's TimestampType of a record whose time is the broker's.
+# Kafka's TimestampType of a record whose timestamp the broker has set.
 _LOG_APPEND_TIME = 1
 
 
@@ -53,7 +53,7 @@ class _LastReport:
 
     at: float
     value: bytes | None
-    taken_at: float  # its time by our monotonic clock
+    taken_at: float  # when we read it, by our monotonic clock
 
     @cached_property
     def report(self) -> Report | None:
@@ -68,9 +68,9 @@ class Readable:
     The readable part of the topics.
 
     Attributes:
-        ends: the offset up to which the holds topic is read, by its name; None if it
+        ends: by topic name, the offset up to which the holds topic is read; None if it
             is not read.
-        reports_are_read: whether reports are read.
+        reports_are_read: whether the members' reports are read.
         unread: the parts that cannot be read, each with the reason, as text.
     """
 
@@ -85,13 +85,14 @@ class _OfGroup:
     The records about one group.
 
     Attributes:
-        holds: the holds that are not lifted; expired ones are among them.
-        reports: the last report of every reporter that reported recently.
-        lost_streams: the last reports of streams that no longer report, or were stopped in
-            a batch.
+        holds: the holds that are not lifted, including expired ones.
+        reports: the last report of each member or stream that reported recently.
+        lost_streams: the last reports of streams that no longer report, or were stopped
+            during a batch.
         former_reports: the last reports of members that no longer report, or have
             stopped.
-        lost: those of ``former_reports`` that may still work on records, listed or not.
+        lost: those of ``former_reports`` whose member may still process records,
+            whether Kafka lists it or not.
     """
 
     holds: list[HoldRecord] = field(factory=list)
@@ -106,21 +107,23 @@ class _OfGroup:
 
 class Board:
     """
-    All records of the topics that were read so far, folded by group.
+    All control records that were read so far, folded by group.
 
-    Thread rules: none; a caller that shares one between threads must lock.
+    Thread rules: not thread-safe; a caller that shares a board between threads must
+    lock.
 
     Args:
         settings: the names of the topics, and the allowed clock skew.
         clock: computes the broker's time.
-        max_records: the most records of the holds topic that are kept; None for all.
+        max_records: the maximum number of records of the holds topic to keep; None for
+            all.
 
     Attributes:
-        records: the last records of the holds topic, tombstones too, in order.
-        positions: the offsets below which everything was taken over.
+        records: the last records of the holds topic in order, including tombstones.
+        positions: the offsets below which all records were applied.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
-        has_reporters: whether a member reported lately, at the last update.
+        has_reporters: whether a member had reported recently at the last update.
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class Board:
         self.records = deque(self.records)
 
     def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
-        """Note that topics were recreated: holds stay in force."""
+        """Note that topics were recreated; their holds stay in force."""
         if any(one.topic == self._holds_topic for one in remade):
             self._fold.topic_recreated()
             self._is_remade = True
@@ -183,24 +186,26 @@ class Board:
     @property
     def proven(self) -> float:
         """
-        The newest time that the broker has given to a record; 0.0 if there is none.
+        The newest timestamp that the broker has given a record; 0.0 if there is none.
 
-        Records of a topic without ``LogAppendTime`` have the times of the hosts that
-        wrote them, which prove nothing.
+        Records of a topic without ``LogAppendTime`` have the timestamps of the hosts
+        that wrote them, which prove nothing.
         """
         reported_at = self.reported_at if self._reports_are_timed else 0.0
         return max(reported_at, self._written_at)
 
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-        # The order of reports is that of offsets: a broker's clock may have gone back.
+        # Offsets define the order of reports, because a broker's clock may have been
+        # set back.
         self._reports_are_timed = _is_timed(record)
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
-        self._last.pop(record.key, None)  # the newest comes last
+        self._last.pop(record.key, None)  # the newest report comes last
         self._last[record.key] = _LastReport(
             at or 0.0, record.value, self._clock.passed()
         )
-        # A program that only reads holds never calls update(), which drops old reports.
+        # Old reports are also dropped here, because a program that only reads holds
+        # never calls update().
         while self._last:
             oldest, last = next(iter(self._last.items()))
             if abs(self.reported_at - last.at) <= _KEPT_FOR:
@@ -209,7 +214,7 @@ class Board:
 
     @property
     def ends(self) -> dict[str, int]:
-        """The offset below which the holds topic was taken over, by its name."""
+        """By topic name, the offset below which the holds topic was applied."""
         at = self.positions.get(TopicPartition(self._holds_topic, 0))
         return {} if at is None else {self._holds_topic: at}
 
@@ -220,21 +225,21 @@ class Board:
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Return the holds that are not lifted by now, of one group or of all.
+        Return the holds of one group, or of all groups, that are not lifted.
 
-        Holds that the topic lost when it was recreated are among them.
+        They include holds that the topic lost when it was recreated.
         """
         return self._fold.holds(group)
 
-    # ------------------------------------------------------------ one moment
+    # ------------------------------------------------------------ the update
 
     def update(self, listen: Callable[[], float | None] | None = None) -> None:
         """
-        Bring the state that views show up to date.
+        Update the state that views show.
 
         Args:
-            listen: waits for one more record if clocks differ, and returns its time, or
-                None if none came; None: do not wait.
+            listen: waits for one more report if the clocks differ, and returns its
+                time, or None if no report came. None: do not wait.
         """
         wall = self._clock.wall()
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
@@ -277,13 +282,14 @@ class Board:
                 of_group.former_reports.append(one)
                 if not is_done and self._may_be_alive(last, now):
                     of_group.lost.append(one)
-            elif not is_done:  # the batch in which it was stopped runs again
+            elif not is_done:  # the batch of the stopped stream runs again
                 of_group.lost_streams.append(one)
         for of_group in groups.values():
             of_group.reports.sort(key=lambda one: (one.client_id, one.member))
 
     def _may_be_alive(self, last: _LastReport, now: float) -> bool:
-        # If no member reports the time, ours counts, with the allowed skew.
+        # If no report shows the broker's time, our own clock counts, with the allowed
+        # skew.
         clock = self._clock
         moment, late = (now, 0.0) if clock.is_sure else (clock.wall(), self._skew)
         age = max(moment - last.at, clock.passed() - last.taken_at)
@@ -302,13 +308,13 @@ class Board:
 
     @property
     def held(self) -> set[str]:
-        """The groups that have holds; expired ones are among them."""
+        """The groups that have holds, including groups whose holds have all expired."""
         return {name for name, one in self._groups.items() if one.holds}
 
     @property
     def read_until(self) -> float:
         """
-        The time up to which the topics were read, as far as a record proves it.
+        The time up to which the topics were read, as far as records prove it.
 
         This machine's clock counts if it agrees with the broker's. If no member reports
         the broker's time, the time of the newest record counts.
@@ -330,7 +336,7 @@ class Board:
         return (self._holds_topic,) if self._is_remade and lacks else ()
 
     def skew(self, group: str) -> float:
-        """Return the most seconds by which any member of a group lifts holds late."""
+        """Return the maximum seconds by which a member of a group lifts holds late."""
         return skew_of(self._skew, self._groups.get(group, _OfGroup()).reports)
 
     def view(
@@ -383,13 +389,13 @@ class Board:
 
 def is_live(at: float, now: float) -> bool:
     """
-    Return whether a report of that time still counts, both by the broker's clock.
+    Return whether a report still counts; both times are by the broker's clock.
 
-    A report later than now was written before that clock went back.
+    A report later than now was written before that clock was set back.
     """
     return abs(now - at) <= SILENT_AFTER
 
 
 def _is_timed(record: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
-    """Return whether a record's time is the broker's."""
+    """Return whether the broker has set a record's timestamp."""
     return bool(record.timestamp_type == _LOG_APPEND_TIME)

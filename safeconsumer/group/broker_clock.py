@@ -1,36 +1,36 @@
-"""Estimates the broker's time for a member from acknowledgements of its reports."""
+"""Estimates the broker's time for a member from the acknowledgements of its reports."""
 
 import threading
 from collections.abc import Callable
 
-# Seconds; a change of the estimate as small as this moves no deadline.
+# Seconds; a smaller change of the estimate does not move any deadline.
 _FINE = 0.25
-# Seconds to wait for the first report of a member that can report.
+# Seconds of failing reports after which a member no longer waits for the broker's time.
 _PATIENCE = 30.0
 
 
 class BrokerClock:
     """
-    Compares the broker's clock with this process's monotonic one.
+    Compares the broker's clock with this process's monotonic clock.
 
-    The broker puts its time into a report between the sending and the acknowledgement.
-    So at the acknowledgement the broker's clock shows that time or a later one; a
-    deadline counted from there is never reached early, and late by one round trip at
-    most.
+    The broker adds its timestamp to a report after the report is sent and before it is
+    acknowledged. At the acknowledgement the broker's clock therefore shows that time or
+    a later one. A deadline counted from that time is never reached early, and at most
+    one round trip late.
 
-    Until the first acknowledgement the time is unknown, and no hold may expire. If the
+    Until the first acknowledgement the time is unknown, and no hold expires. If the
     broker's time cannot be known, because there are no reports, reports are refused or
     their topic keeps producers' times, this machine's own clock is used.
 
-    Thread rules: any thread; ``on_change`` and ``on_measure`` are called under no
-    lock.
+    Thread rules: any thread; ``on_change`` and ``on_measure`` are called without a lock
+    held.
 
     Args:
         is_reporting: whether this member will write reports.
         on_measure: called with the arguments of each :meth:`acknowledged`.
 
     Attributes:
-        is_settled: whether the clock by which holds expire is chosen.
+        is_settled: whether the clock that decides when holds expire is chosen.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class BrokerClock:
         Return the broker's time in seconds since the epoch; None while it is unknown.
 
         Args:
-            moment: this moment on the monotonic clock and on this machine's wall clock.
+            moment: the current time on the monotonic clock and on this machine's wall
+                clock.
         """
         passed, wall = moment
         ahead = self._ahead
@@ -61,19 +62,19 @@ class BrokerClock:
 
     def acknowledged(self, at: float, sent: float, received: float) -> None:
         """
-        Note a time that the broker has put into a report.
+        Note the timestamp that the broker has given to a report.
 
         Args:
             at: the broker's time, seconds since the epoch.
             sent: when the report was sent, by our monotonic clock.
-            received: when the acknowledgement came, by our monotonic clock.
+            received: when the acknowledgement arrived, by our monotonic clock.
         """
         self._on_measure(at, sent, received)
         least, most = at - received, at - sent
         with self._lock:
             ahead = self._ahead
-            # Between the two bounds the estimate stays, so that not every report moves
-            # it.
+            # An estimate between the two bounds is kept, so that not every report
+            # changes it.
             if ahead is not None and least - _FINE <= ahead <= most:
                 return
             self._ahead, self.is_settled = least, True
@@ -81,7 +82,7 @@ class BrokerClock:
 
     def failed(self, now: float, *, is_final: bool = False) -> None:
         """
-        Note that a report failed, or came back without a time of the broker's.
+        Note that a report failed, or that its acknowledgement had no broker time.
 
         Args:
             now: the time on our monotonic clock.

@@ -1,11 +1,13 @@
 """
 Carries out exactly the plan that the operator agreed to, once, or writes no record.
 
-1. It reads the holds again, on the connection that writes: the view behind the shown plan
-   may be old, and a follower that is cut off does not notice at once.
-2. It makes the plan again from them. If the plan is done already, it writes no record: the
-   same form was sent twice, or another operator did the same.
-3. If the plan, by its digest, is not the agreed one, it writes no record.
+1. The module reads the holds again on the connection that writes, because the view from
+   which the shown plan was made may be old: a follower that loses its connection
+   notices the loss late.
+2. It makes the plan again from these holds. If the result of the plan exists already,
+   it writes no record: the same form was sent twice, or another operator made the same
+   change.
+3. If the digest of the plan is not that of the agreed plan, it writes no record.
 """
 
 from collections.abc import Callable
@@ -42,7 +44,7 @@ class PlanChangedError(Exception):
     """
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__("the holds have changed meanwhile. Nothing was changed")
+        super().__init__("the holds have changed in the meantime. Nothing was changed")
         self.plan = plan
 
 
@@ -61,7 +63,7 @@ class Done:
 
     @property
     def was_held(self) -> frozenset[ControlKey]:
-        """The lifted holds that were in force before, on the topic or at members alone."""
+        """The lifted holds that were in force before, on the topic or only at members."""
         there = {(one.owner, one.key.scope) for one in self.plan.own}
         there |= {(one.owner, one.scope) for one in self.plan.kept}
         return frozenset(
@@ -122,9 +124,11 @@ def carry_out(
 
     Raises:
         PlanChangedError: the plan is not the one that was agreed to.
-        HoldSettingError: a hold cannot be extended any more.
-        ControlWriteError: a change was not acknowledged; running it again is safe.
-        KafkaError: the broker does not answer, or refuses; nothing was written.
+        HoldSettingError: a hold can no longer be extended.
+        ControlWriteError: a change was not acknowledged; running the action again is
+            safe.
+        KafkaError: the broker does not answer or refuses a request; nothing was
+            written.
     """
     plan = plan_of(read_again(operator, view), action, cluster)
     if plan.is_done:
@@ -140,6 +144,6 @@ def read_again(operator: Operator, view: View) -> View:
     newest = max(view.times.newest, operator.board.proven)
     times = evolve(view.times, newest=newest)
     holds = tuple(one for one in found if one.in_force(times.proven, view.skew))
-    # The view may be a follower's, which has its own count of recreated topics.
+    # The view may come from a follower, which has its own count of recreated topics.
     incarnation = operator.board.incarnation
     return evolve(view, holds=holds, times=times, incarnation=incarnation)

@@ -1,4 +1,4 @@
-"""Makes the kafka-python clients by which members and commands reach the control topics."""
+"""Makes the kafka-python clients that members and commands use for the control topics."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,9 +51,9 @@ _CONNECTION = (
 )
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
-# If an answer is lost and the client repeats the record by itself, that silently undoes
-# any later write of another client to the same key. Idempotence would prevent that, but
-# needs a separate right before Kafka 2.8.
+# If an acknowledgement is lost and the client retries the record, the retry silently
+# undoes any later write of another client to the same key. Idempotence would prevent
+# that, but brokers before Kafka 2.8 require a separate right for it.
 WRITING: Mapping[str, Any] = {
     "acks": "all",
     "enable_idempotence": False,
@@ -61,7 +61,8 @@ WRITING: Mapping[str, Any] = {
     "transactional_id": None,
 }
 
-# Control clients are not members of a group, and read and write bytes.
+# Users must not set these: control clients join no group, and they read and write
+# bytes.
 _NOT_TO_CHOOSE = frozenset(
     {
         *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
@@ -88,8 +89,8 @@ _REFUSED = (
     kafka_errors.TopicAuthorizationFailedError,
 )
 
-# Milliseconds, for an admin client that asks one broker after the other: while it waits for
-# a silent broker, the answers of the others must not become too old.
+# Milliseconds, for an admin client that queries one broker after another. While it
+# waits for a silent broker, the answers of the other brokers must not become too old.
 HASTY: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
     "request_timeout_ms": 3_000,
@@ -100,8 +101,8 @@ def check(names: Iterable[str]) -> None:
     """
     Check that control clients may have settings with these names.
 
-    kafka-python checks the values: if it refuses a client, the control topics are
-    unavailable, with that as the reason.
+    kafka-python checks the values when a client is made. If it rejects a value, the
+    control topics are unavailable for that reason.
 
     Raises:
         ControlSettingError: kafka-python does not know a name, or a user must not set it.
@@ -145,7 +146,7 @@ def connection(
 
 
 def reader(base: Mapping[str, Any]) -> SafeConsumer:
-    """Make a client that reads control topics, or asks for first and end offsets."""
+    """Make a client that reads control topics, or requests first and end offsets."""
     defaults = {
         "kafka_client": NoTopicsClient,
         "auto_offset_reset": "none",
@@ -155,7 +156,7 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
         "max_partition_fetch_bytes": 4 << 20,
         "max_poll_records": 10_000,
         "metadata_max_age_ms": 30_000,
-        "metrics_enabled": False,  # no program can ask this client for its metrics
+        "metrics_enabled": False,  # no program can read this client's metrics
         "group_id": None,
     }
     return SafeConsumer(log=False, **{**defaults, **base})
@@ -173,9 +174,9 @@ def producer(
     Records are compressed, since a report may name thousands of partitions.
 
     Args:
-        base: the connection.
+        base: the settings of the connection.
         timeout: seconds after which a write has failed.
-        kind: its class.
+        kind: the class of the client.
     """
     timeout_ms = int(timeout * 1000)
     defaults = {
@@ -190,12 +191,13 @@ def producer(
         "request_timeout_ms": timeout_ms,
     }
     fitting = _fitting(KafkaProducer, base)
-    # kafka-python 3.1 starts a thread before it asks a broker, as its consumer does.
+    # kafka-python 3.1's producer starts a thread before it contacts a broker, as its
+    # consumer does.
     return constructed(kind, **{**defaults, **fitting, **WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
-    """Make a client that asks for topics' settings and for groups."""
+    """Make a client that queries groups, topics and the settings of topics."""
     fitting = _fitting(KafkaAdminClient, base)
     defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MS, "kafka_client": ClosingClient}
     settings = {**defaults, **fitting}
@@ -211,13 +213,13 @@ class Queries:
     """
     Clients that query brokers, each made when it is first needed.
 
-    An idle fetch keeps a reading consumer's connection busy, so another consumer asks for
-    offsets. A context manager, which closes both.
+    A pending fetch keeps a reading consumer's connection busy, so a separate consumer
+    requests offsets. The object is a context manager that closes both clients.
 
     Thread rules: one thread at a time.
 
     Args:
-        base: the connection.
+        base: the settings of the connection.
     """
 
     def __init__(self, base: Mapping[str, Any]) -> None:
@@ -233,14 +235,14 @@ class Queries:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """The client for all requests but those for offsets."""
+        """The client for all requests except those for offsets."""
         if self._admin is None:
             self._admin = admin(self._base)
         return self._admin
 
     @property
     def consumer(self) -> SafeConsumer:
-        """The client that asks for offsets."""
+        """The client that requests offsets."""
         if self._consumer is None:
             self._consumer = reader(self._base)
         return self._consumer
@@ -248,9 +250,10 @@ class Queries:
     @contextmanager
     def renewed(self) -> Iterator[SafeConsumer]:
         """
-        Give a block the consumer, and close it if the block fails.
+        Lend the consumer to a ``with`` block, and close it if the block fails.
 
-        It may be in the middle of an answer then; the next request makes another one.
+        After a failure the consumer may have read part of an answer, so the next
+        request makes a new consumer.
         """
         try:
             yield self.consumer
@@ -259,7 +262,7 @@ class Queries:
             raise
 
     def close(self) -> None:
-        """Close the clients; the next request makes others."""
+        """Close the clients; the next request makes new ones."""
         self._close_consumer()
         made, self._admin = self._admin, None
         if made is not None:
@@ -275,7 +278,7 @@ class StockHoldsTopic:
     """
     Reads a holds topic with kafka-python, for a member or for a stream's plans.
 
-    It is a :class:`~safeconsumer.group.control_clients.HoldsTopic` and a
+    The class implements :class:`~safeconsumer.group.control_clients.HoldsTopic` and
     :class:`~safeconsumer.spark.clients.HoldsTopic`.
     """
 
@@ -287,12 +290,12 @@ class StockHoldsTopic:
 
     @property
     def positions(self) -> Offsets:
-        """The offset below which everything was returned."""
+        """The offset below which all records were returned."""
         return self._reader.positions
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to the end that the topic had at its beginning."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self._reader.is_complete
 
     def facts(self, until: float = math.inf) -> Facts:  # noqa: ARG002 - its client has a timeout
@@ -303,7 +306,7 @@ class StockHoldsTopic:
         return found
 
     def begin(self, until: float = math.inf) -> tuple[RecreatedTopic, ...]:  # noqa: ARG002 - as above
-        """Connect, if it is not connected; return the topic if it was recreated."""
+        """Connect unless connected; return the topic if it was recreated."""
         if self._query_consumer is None:
             self._query_consumer = reader(self._base)
             self._query_consumer.assign([self._partition])
@@ -315,7 +318,7 @@ class StockHoldsTopic:
         return [raw_record(one) for records in polled.values() for one in records]
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Ask for the topic's present end."""
+        """Request the topic's current end offset."""
 
         def take(ends: Offsets | None, ids: Mapping[str, object | None]) -> None:
             answer(None if self._reader.replaced(ids) else ends)
@@ -323,7 +326,7 @@ class StockHoldsTopic:
         EndOffsets(self._query_consumer).ask([self._partition], _ASK_TIMEOUT_MS, take)
 
     def wake(self) -> None:
-        """End the wait of a turn under way."""
+        """End the wait of a running :meth:`turn`."""
         self._reader.wake()
 
     def close(self) -> None:
@@ -336,7 +339,7 @@ class StockHoldsTopic:
 
 
 class _NoStatusTopicError(kafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]  # kafka-python is untyped
-    """A producer finds no such topic; a broker may say so for a moment only."""
+    """The status topic does not exist, or a broker temporarily reports that."""
 
 
 class StockReports:
@@ -347,7 +350,7 @@ class StockReports:
         self._producer = producer(base, WRITE_SECONDS, AskingOnceProducer)
 
     def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, and wait."""
+        """Write a report, and wait for its acknowledgement."""
         try:
             future = self._producer.send(
                 self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
@@ -357,7 +360,7 @@ class StockReports:
         return int(future.get(WRITE_SECONDS).timestamp)
 
     def close(self) -> None:
-        """Drop the producer."""
+        """Drop the producer without waiting for its end."""
         producers.end(self._producer, 0.0)
 
 

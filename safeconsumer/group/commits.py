@@ -1,8 +1,9 @@
 """
-Finds held partitions that are read by a member that does not report.
+Finds held partitions that are consumed by a member that does not report.
 
-Only the commits of such a member are visible. A consumer that assigns partitions to itself
-is not a member for Kafka: if it does not report, it is invisible.
+Such a member is visible only by its commits. Kafka does not count a consumer that
+assigns partitions to itself as a member; if that consumer does not report, it is
+invisible.
 """
 
 import time
@@ -14,25 +15,25 @@ from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts
 
-# Seconds for which a move counts: a consumer may commit rarely.
+# Seconds for which a move counts, because a consumer may commit rarely.
 _MOVED_FOR = 30.0
 
 
-# Seconds within which members obey a hold: a later delivery is under the hold.
+# Seconds within which members obey a hold; a later delivery ignores the hold.
 _OBEYED_AFTER = 10.0
 
 
 @frozen
 class Move:
     """
-    A committed offset that has moved while its partition was held.
+    A committed offset that moved while its partition was held.
 
     Attributes:
         before: the earlier offset; or an offset that the group had not passed when the
             hold was placed.
-        after: the offset now.
-        is_proven: whether it moved recently, by the broker's clock; otherwise it is
-            past records that, by their producers' clocks, are younger than the hold.
+        after: the current offset.
+        is_proven: whether the move is proven to be recent; otherwise the offset is only
+            known to be past records whose timestamps are later than the hold.
     """
 
     before: int
@@ -44,15 +45,15 @@ def times_to_look_up(
     now: float, since: Mapping[TopicPartition, float]
 ) -> tuple[Mapping[TopicPartition, float], Mapping[TopicPartition, float]]:
     """
-    Return the times whose first offsets :func:`moved_at_once` needs.
+    Return the times for which :func:`moved_at_once` needs the first offsets.
 
     Args:
         now: the broker's time, in seconds since the epoch.
         since: by partition, when its oldest hold was placed.
 
     Returns:
-        By partition, the time from which on members obey its hold; and that time, or one
-        of the last seconds, whichever is later.
+        By partition, the time from which members obey its hold; and the later of that
+        time and the start of the last 30 seconds.
     """
     held = {tp: one + _OBEYED_AFTER for tp, one in since.items()}
     held = {tp: one for tp, one in held.items() if one < now}
@@ -66,17 +67,19 @@ def moved_at_once(
     timed: AbstractSet[str],
 ) -> dict[TopicPartition, Move]:
     """
-    Return the held offsets that have moved, from one view of a group.
+    Return the held partitions whose committed offset moved, from one view of a group.
 
-    A committed offset that is past a record of the time of a hold has moved under it. The
-    move is proven if the broker wrote that time (``LogAppendTime``) and it is recent: an
-    older record may have been passed by a member that has left.
+    A committed offset past a record that was written during a hold has moved under the
+    hold. The move is proven if the broker set the record's timestamp
+    (``LogAppendTime``) and the timestamp is recent: a member that has left may have
+    passed an older record.
 
     Args:
         committed: the committed offsets.
-        held: the first offset at or after each time from which on a hold is obeyed.
-        recent: likewise of the recent times.
-        timed: the topics whose records have the broker's times.
+        held: by partition, the first offset at or after the time from which its hold is
+            obeyed.
+        recent: likewise, for the recent times.
+        timed: the topics whose records have the broker's timestamps.
     """
     found: dict[TopicPartition, Move] = {}
     for tp, first in held.items():
@@ -92,22 +95,23 @@ def moved_at_once(
 class _LastCommit:
     offset: int
     since: float
-    # The silent member that owned it while it was held; None if there was none.
+    # The silent member that owned the held partition; None if there was none.
     by: str | None
-    # Whether this is the first offset with that member: the hold may be placed after
-    # it.
+    # Whether this is the first offset seen with that member, which may be older than
+    # the hold.
     is_first: bool = False
     moved: Move | None = None
 
 
 class CommitWatch:
     """
-    Remembers the committed offsets of groups, for a caller that asks repeatedly.
+    Remembers the committed offsets of groups, for a caller that queries repeatedly.
 
-    Thread rules: none; a caller that shares one between threads must lock.
+    Thread rules: not thread-safe; a caller that shares a watch between threads must
+    lock.
 
     Args:
-        clock: returns seconds that never go back.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
@@ -118,17 +122,18 @@ class CommitWatch:
         self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, Move]:
         """
-        Note the offsets of a group; return the moves of held offsets by silent members.
+        Note a group's offsets; return the held partitions that silent members moved.
 
-        A move counts only between two calls in both of which the partition was held and
-        owned by the same silent member, and not from the first such call on: a commit from
-        before the hold, or by the previous owner, does not count.
+        A move counts only between two calls that both find the partition held and owned
+        by the same silent member. The first such call is never the earlier of the two,
+        because a commit after it may be older than the hold or come from the previous
+        owner.
 
         Args:
             group: the group's name.
             facts: the cluster's answer.
-            silent: held partitions whose owner does not report, each with its member id;
-                empty if reports are not read.
+            silent: held partitions whose owner does not report, each with the owner's
+                member id; empty if reports are not read.
         """
         if not facts.has_committed:
             self._last.pop(group, None)
@@ -146,7 +151,7 @@ class CommitWatch:
         }
 
     def keep(self, groups: AbstractSet[str]) -> None:
-        """Forget all other groups."""
+        """Forget all groups except these."""
         self._last = {name: one for name, one in self._last.items() if name in groups}
 
 
@@ -157,7 +162,7 @@ def _next(
         # 1. The cluster reports the offset.
         # 2. The member commits.
         # 3. An operator holds the partition.
-        # 4. The hold is read: that commit did not disobey it.
+        # 4. The members read the hold; the earlier commit did not disobey it.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

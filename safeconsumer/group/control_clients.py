@@ -1,4 +1,4 @@
-"""Describes the clients of any library by which a member reads and writes control topics."""
+"""Defines the clients, of any library, with which members read and write control topics."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 
-# Seconds in which a report is acknowledged, or has failed.
+# Seconds within which a report must be acknowledged; later it has failed.
 WRITE_SECONDS = 10
 
 
@@ -21,8 +21,8 @@ class RecreatedTopic:
 
     Attributes:
         topic: its name.
-        applied: the offset below which the old one was read.
-        end: its end offset now.
+        applied: the offset below which the old topic was read.
+        end: its current end offset.
     """
 
     topic: str
@@ -32,21 +32,22 @@ class RecreatedTopic:
 
 class HoldsTopic(Protocol):
     """
-    Reads the holds topic, and asks the cluster about it.
+    Reads the holds topic, and queries the cluster about it.
 
-    After an exception its caller closes it; the next :meth:`begin` connects again, and
-    continues at the same offset.
+    After an exception the caller closes the object; the next :meth:`begin` connects
+    again and continues at the same offset.
 
-    Thread rules: one thread; :meth:`facts`, :meth:`ask_end` and :meth:`wake` on any.
+    Thread rules: one thread; any thread may call :meth:`facts`, :meth:`ask_end` and
+    :meth:`wake`.
     """
 
     @property
     def positions(self) -> Offsets:
-        """The offset below which everything was returned, past compacted records too."""
+        """The offset below which all existing records were returned."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to the end that the topic had at its beginning."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
 
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
@@ -58,46 +59,49 @@ class HoldsTopic(Protocol):
         """
         Return the next records, waiting at most this many milliseconds.
 
-        The call raises if the topic was recreated, or is silent for five seconds.
+        The call raises if the topic was recreated, or if no fetch was answered for five
+        seconds.
         """
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:
         """
-        Ask for the topic's present end, without blocking; ``answer`` is called later.
+        Request the topic's current end without blocking; ``answer`` is called later.
 
-        ``answer`` gets None if the broker did not answer, or if the topic was
-        recreated, with offsets that start over.
+        ``answer`` gets None if the broker did not answer, or if the topic was recreated
+        and its offsets started over.
         """
 
     def wake(self) -> None:
-        """End the wait of a turn under way, or let it end soon."""
+        """End the wait of a running :meth:`turn`, immediately or soon."""
 
     def close(self) -> None:
-        """Close the clients; it may be called twice."""
+        """Close the clients; a caller may call this twice."""
 
 
 class ReportProducer(Protocol):
     """A library's producer for one status topic."""
 
     def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, and wait; return the broker's time of the record."""
+        """Write a report, wait for its acknowledgement, and return the broker's timestamp."""
 
     def close(self) -> None:
-        """Drop the producer, without a wait for its end."""
+        """Drop the producer without waiting for its end."""
 
 
 class StatusTopic:
     """
-    Writes a member's reports, and waits for each.
+    Writes a member's reports, and waits for each acknowledgement.
 
-    Thread rules: one thread; :meth:`close` on any.
+    Thread rules: one thread; any thread may call :meth:`close`.
 
     Args:
-        connect: makes a producer; it raises if there is no such topic.
-        is_missing: tells whether an error says that there is no such topic.
-        is_refused: tells whether an error says that this client may not write it.
-        is_lasting: whether the producer itself reports a topic that is deleted, so that it
-            is kept after other errors; otherwise each error ends it.
+        connect: makes a producer; raises if the topic does not exist.
+        is_missing: returns whether an error means that the topic does not exist.
+        is_refused: returns whether an error means that this client has no right to
+            write to the topic.
+        is_lasting: whether the producer itself reports a deleted topic, and is
+            therefore kept after other errors; otherwise the producer is dropped after
+            every error.
     """
 
     def __init__(
@@ -123,12 +127,12 @@ class StatusTopic:
             at_ms: its time in milliseconds since the epoch, which the broker replaces.
 
         Returns:
-            The record's time as the broker has it, in milliseconds, and when the record
-            was sent, in seconds on the monotonic clock.
+            The time that the broker gave the record, in milliseconds, and the time when
+            the record was sent, in seconds on the monotonic clock.
         """
         if self._producer is None and not self._is_closed:
             self._producer = self._connect()
-        if self._is_closed:  # a report that comes late must leave no client behind
+        if self._is_closed:  # a late report must not leave a client open
             self.close()
         if (producer := self._producer) is None:
             message = "its client is closed"
@@ -138,11 +142,11 @@ class StatusTopic:
             return producer.write(key, value, at_ms), sent
         except BaseException as error:
             if not self._is_lasting or self.is_missing(error):
-                self._drop()  # the topic may be deleted: the next report shows that
+                self._drop()  # the next report shows whether the topic was deleted
             raise
 
     def close(self) -> None:
-        """Drop the producer: every report is answered, or late already."""
+        """Drop the producer; by now every report is acknowledged or late."""
         self._is_closed = True
         self._drop()
 
@@ -160,9 +164,10 @@ class ControlClients:
     Attributes:
         group_id: the member's group; None if it has none.
         client_id: the member's name for people; empty if it has none.
-        holds_topic: returns the reader of the holds topic; it connects when it begins.
-        status_topic: returns the writer of the status topic; it connects at the first
-            report.
+        holds_topic: returns the reader of the holds topic, which connects in
+            ``begin()``.
+        status_topic: returns the writer of the status topic, which connects at the
+            first report.
     """
 
     group_id: str | None

@@ -1,4 +1,4 @@
-"""Asks brokers about topics: their existence, the right to read them, their settings."""
+"""Queries brokers about topics: their existence, the right to read them, their settings."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,8 +19,9 @@ def require_readable(admin: KafkaAdminClient, name: str) -> None:
     Check that a topic exists, and that this principal may read it.
 
     Raises:
-        UnknownTopicOrPartitionError: it is missing; the message has advice.
-        TopicAuthorizationFailedError: it may not be read; the message has advice.
+        UnknownTopicOrPartitionError: the topic is missing; the message gives advice.
+        TopicAuthorizationFailedError: the principal may not read the topic; the message
+            gives advice.
     """
     (described,) = admin.describe_topics([name])
     _check_readable(described)
@@ -33,10 +34,10 @@ def readable(
     Return the ids of the holds topic and the status topic, if they may be read.
 
     Returns:
-        The ids by name, and the errors of topics that may not be read.
+        The ids by topic name, and an error for each topic that cannot be read.
 
     Raises:
-        KafkaError: the broker could not be asked.
+        KafkaError: the broker could not be queried.
     """
     found: dict[str, object] = {}
     troubles: list[Exception] = []
@@ -51,13 +52,14 @@ def readable(
         else:
             found[name] = described[name].get("topic_id")
     if settings.status_topic is None:
-        troubles.append(ControlTopicError("there is no status topic, by the settings"))
+        troubles.append(ControlTopicError("the settings name no status topic"))
     return found, troubles
 
 
 def _check_readable(described: Mapping[str, Any]) -> None:
-    # A principal that may only write a topic can see the topic, but brokers refuse its
-    # fetches. Brokers before 2.3 do not report what a principal may do.
+    # A principal that may only write to a topic can see the topic, but brokers refuse
+    # its fetches. Brokers before 2.3 do not report the operations that a principal may
+    # perform.
     name, allowed = described["name"], described.get("authorized_operations")
     if described["error_code"] == _REFUSED or (allowed and "READ" not in allowed):
         message = f"no right to read {name}: {ACLS}"
@@ -68,10 +70,10 @@ def _check_readable(described: Mapping[str, Any]) -> None:
 
 def describe(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
     """
-    Ask the broker about topics.
+    Query the broker about topics.
 
     Raises:
-        KafkaError: the broker could not be asked.
+        KafkaError: the broker could not be queried.
     """
     names = tuple(names)
     answers = admin.describe_topics(list(names))
@@ -96,13 +98,13 @@ def describe(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]
 
 def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float | None]:
     """
-    Return the seconds after which topics delete records; None for never by age.
+    Return the seconds after which topics delete records by age; None for never.
 
-    The result leaves out topics without an answer of the broker, and topics that delete
-    records by size alone, as the time of these is unknown.
+    The result leaves out topics for which the broker gave no answer, and topics that
+    delete records only by size, because their time is unknown.
 
     Raises:
-        KafkaError: the broker could not be asked.
+        KafkaError: the broker could not be queried.
     """
     return {
         name: _kept_for(settings)
@@ -119,7 +121,7 @@ def settings_of(
     Return the settings of topics; empty if this principal may not see them.
 
     Raises:
-        KafkaError: the broker could not be asked.
+        KafkaError: the broker could not be queried.
     """
     try:
         found = describe(admin, names)
@@ -143,7 +145,7 @@ def _kept_for(settings: Mapping[str, str]) -> float | None:
 
 
 def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] | None:
-    # kafka-python turns an answer of "not authorized" into no settings at all.
+    # kafka-python turns the answer "not authorized" into empty settings.
     if not configs:
         return None
     return {name: str(one["value"]) for name, one in configs.items()}

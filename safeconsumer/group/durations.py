@@ -1,4 +1,4 @@
-"""Reads and writes durations and times as people write them: ``90s``, ``1d12h``."""
+"""Parses and formats durations and times as people write them: ``90s``, ``1d12h``."""
 
 import re
 import time
@@ -17,7 +17,8 @@ def parse_duration(text: str) -> float:
     Return a duration in seconds.
 
     Raises:
-        ValueError: the text is no duration above 0; the message shows how to write one.
+        ValueError: the text is not a duration above 0; the message shows how to write
+            one.
     """
     if not _WHOLE.fullmatch(text):
         message = f"{text[:30]!r} is not a duration: {_HOW}"
@@ -45,10 +46,10 @@ def duration_text(seconds: float) -> str:
 
 def parse_moment(text: str) -> float:
     """
-    Return a moment in seconds: ``2h`` is two hours ago; otherwise a date and time in UTC.
+    Return the epoch seconds of ``2h``, which is two hours ago, or of a date and time.
 
     Raises:
-        ValueError: it is neither; the message describes how to write a time.
+        ValueError: the text is neither; the message shows how to write a time.
     """
     try:
         return time.time() - parse_duration(text)

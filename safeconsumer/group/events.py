@@ -12,13 +12,14 @@ class ControlEvent(Event):
 
 class ControlReady(ControlEvent):
     """
-    The control topics are read up to their end: at the start, and after each outage.
+    The control topics have been read to their end, at the start or after an outage.
 
-    After an outage the event comes once they were read for a second without a failure.
+    After an outage the event is emitted once reading has worked for a second without a
+    failure.
 
     Attributes:
         topics: the control topics.
-        holds: how many operator and group holds are in force for this group.
+        holds: the number of operator and group holds in force for this group.
         seconds: the time that reading took.
     """
 
@@ -32,9 +33,9 @@ class ControlReady(ControlEvent):
 
 class ControlUnavailable(ControlEvent):
     """
-    The control topics cannot be read: known holds stay, new partitions wait.
+    The control topics cannot be read; known holds stay, and new partitions wait.
 
-    In the minute after the end of an outage another is reported only if it lasts ten
+    In the minute after an outage ends, another outage is reported only if it lasts ten
     seconds.
 
     Attributes:
@@ -50,7 +51,7 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    A control topic's settings are unknown, or may lose holds or end them wrongly.
+    A control topic's settings are unknown, or could make it lose or wrongly end holds.
 
     Attributes:
         topics: the control topics.
@@ -67,14 +68,14 @@ class ControlUnchecked(ControlEvent):
 
 class ControlTopicReset(ControlEvent):
     """
-    A control topic was deleted and recreated, or lost its end.
+    A control topic was deleted and recreated, or lost its last records.
 
     Known holds stay in force; only tombstones lift them, never missing records.
 
     Attributes:
         topic: the control topic.
         applied: the offset up to which it had been read.
-        end: its end offset now.
+        end: its current end offset.
     """
 
     __match_args__ = ("topic",)
@@ -88,11 +89,11 @@ class ControlTopicReset(ControlEvent):
 
 class ControlRecordsSkipped(ControlEvent):
     """
-    Records of a control topic could not be read and were passed over.
+    Records of a control topic could not be read and were skipped.
 
     Attributes:
         topic: the control topic.
-        records: how many since the last such event.
+        records: the number of skipped records since the last such event.
     """
 
     __match_args__ = ("topic", "records")
@@ -105,11 +106,11 @@ class ControlRecordsSkipped(ControlEvent):
 
 class ControlNotUnderstood(ControlEvent):
     """
-    A hold was not understood and therefore covers more than it may say.
+    A hold was not understood, and therefore may cover more than was intended.
 
     Attributes:
-        hold: its scope and owner.
-        why: the part that was not understood.
+        hold: the scope and owner of the hold.
+        why: the part of the hold that was not understood.
     """
 
     __match_args__ = ("hold", "why")
@@ -122,7 +123,7 @@ class ControlNotUnderstood(ControlEvent):
 
 class GatesOpenedUnread(ControlEvent):
     """
-    Partitions flow though the control topics could not be read: ``unavailable="run"``.
+    Partitions flow with ``unavailable="run"`` although the control topics are not read.
 
     Attributes:
         partitions: the partitions that flow.

@@ -21,11 +21,12 @@ class HoldRecord:
     Attributes:
         key: group, owner and scope.
         hold: the hold; None for a tombstone.
-        at: the broker's time of the record, in seconds since the epoch; None if it has
-            no time: then each member counts from the moment when it read the record.
+        at: the broker's time of the record, in seconds since the epoch; None if the
+            record has no timestamp, so that each member counts from when it read the
+            record.
         offset: its offset in the topic.
-        incarnation: how many times the topic was recreated before, as far as its reader
-            knows: the offsets of a recreated topic start over.
+        incarnation: how many times the topic had been recreated before, as far as its
+            reader knows; the offsets of a recreated topic start over.
     """
 
     key: ControlKey
@@ -36,29 +37,29 @@ class HoldRecord:
 
     @property
     def owner(self) -> str:
-        """Its owner as members name it, such as ``operator:alice``."""
+        """The hold's owner as members name it, such as ``operator:alice``."""
         return OPERATOR + self.key.owner
 
     @property
     def since(self) -> float | None:
-        """When it was placed, in seconds since the epoch; :attr:`at` may be later."""
+        """When the hold was placed, in seconds since the epoch; :attr:`at` may be later."""
         if self.hold is None or self.hold.since_ms is None:
             return self.at
         return self.hold.since_ms / 1000
 
     @property
     def expires_at(self) -> float | None:
-        """When it expires by the broker's clock, in seconds since the epoch."""
+        """When the hold expires by the broker's clock, in seconds since the epoch."""
         if self.at is None or self.hold is None or self.hold.ttl_ms is None:
             return None
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """Return whether it has expired, at this many seconds since the epoch."""
+        """Return whether the hold has expired at a time, in seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """Return whether members still obey it: they lift it later, by the allowed skew."""
+        """Return whether members still obey the hold, which they lift late by the skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
     @property
@@ -67,11 +68,11 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Return whether it makes members of this version hold a partition."""
+        """Return whether the hold makes members of this version hold a partition."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
-        """Return it as cells for people: scope, owner, since, until, reason."""
+        """Return the hold as cells of a table: scope, owner, since, until, reason."""
         why = (self.hold.reason if self.hold else None) or ""
         since = "since unknown" if self.since is None else f"since {utc(self.since)}"
         return self.key.scope, self.owner, since, self._until(), why
@@ -117,12 +118,13 @@ class MemberFacts:
     A member of a group, as the cluster describes it.
 
     Attributes:
-        member_id: Kafka's id for it, new for each process and each lost membership.
+        member_id: Kafka's id of the member, new for each process and after each lost
+            membership.
         client_id: its ``client_id`` setting.
         host: the host from which it connects.
         assigned: its partitions; empty during a rebalance of the classic protocol.
-        epoch: its epoch in a group of the protocol in which the broker assigns
-            (KIP-848), which such a member reports as its generation; None in others.
+        epoch: its epoch in a group whose partitions the broker assigns (KIP-848), which
+            such a member reports as its generation; None in other groups.
     """
 
     member_id: str
@@ -138,11 +140,11 @@ class GroupFacts:
     A consumer group, as the cluster describes it.
 
     Attributes:
-        state: Kafka's name for it; ``Dead`` if there is no such group, ``Unknown`` if
-            there is, but the cluster does not list its members.
+        state: Kafka's name of the state; ``Dead`` if the group does not exist,
+            ``Unknown`` if it exists but the cluster does not list its members.
         members: its members; consumers that assign partitions to themselves are not
             members.
-        committed: committed offsets.
+        committed: the group's committed offsets.
         has_committed: whether the cluster answered with committed offsets.
     """
 
@@ -168,7 +170,7 @@ class GroupFacts:
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """All partitions that it owns or has committed for, sorted."""
+        """All partitions that the group owns or has committed offsets for, sorted."""
         return tuple(sorted(self.assigned | set(self.committed)))
 
 

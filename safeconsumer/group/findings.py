@@ -1,4 +1,4 @@
-"""Finds obstacles to holds of a group, each with advice."""
+"""Finds problems that keep a group from obeying holds, each with advice."""
 
 from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
@@ -26,7 +26,8 @@ from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
 _ACLS = "set the ACLs of safeconsumer control acls"
-# Seconds by which a member's clock may differ before a finding names it.
+# Seconds by which a member's clock may differ from the broker's before a finding names
+# the member.
 _SKEW = 10.0
 
 
@@ -39,7 +40,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
         group: the group whose members are checked; None: no members are checked.
 
     Raises:
-        KafkaError: a check failed; the last finding says that the rest is unchecked.
+        KafkaError: a check failed; the last finding states that the rest is unchecked.
     """
     try:
         yield from _findings(operator, group)
@@ -53,10 +54,10 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield from _versions(operator)
     found = described_topics.describe(operator.admin, operator.settings.topics)
     yield from _topics(operator, found)
-    # Without a status topic there are no reports.
+    # Without control topics no member can report, so no report is missing.
     readable = Readable(ends=None, reports_are_read=True)
     if any(facts.partitions for facts in found):
-        # Kafka's own tool lists the writers; an operator must judge them
+        # Kafka's own tool lists the writers; an operator must judge the list
         yield Finding(
             "writers",
             NOTE,
@@ -143,13 +144,14 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
 
 
 def _advice(facts: topics.Facts) -> str:
-    # A missing topic has to be created; a topic that is only hidden needs a right.
+    # A missing topic has to be created; a hidden topic needs a right to describe it.
     is_seen = not facts.partitions or facts.settings is not None
     return _INIT if is_seen and not facts.is_hidden else _ACLS
 
 
 def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]:
-    # The fault "several partitions" has its own advice: init removes no partition.
+    # The fault "several partitions" has its own advice, because init removes no
+    # partition.
     do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
         yield Finding("topic-settings", BAD, fault, do="" if do in fault else do)
@@ -167,7 +169,7 @@ def _holds(board: Board, group: str | None) -> Iterator[Finding]:
             yield Finding(
                 "hold-pattern",
                 BAD,
-                f"{label} is not understood here ({read.trouble})",
+                f"{label} is not understood by this version ({read.trouble})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
         if one.expires_at is not None and one.is_over(times.here):
@@ -193,7 +195,7 @@ def _over(label: str, end: float, *, is_proven: bool) -> Finding:
 
 # ---------------------------------------------------------------- members
 
-# Seconds within which a member lifts a hold that has ended, and reports that.
+# Seconds within which a member lifts an expired hold and reports the change.
 _AT_ONCE = 1.0
 
 
@@ -273,7 +275,7 @@ def _obedience(view: View, report: Report, label: str) -> Finding:
             f"{len(view.lasting)}",
             do="read its log and restart it; holds() shows which holds are missing",
         )
-    return Finding("member", GOOD, f"{label} obeys everything")
+    return Finding("member", GOOD, f"{label} obeys all holds")
 
 
 def _clock_and_records(report: Report, label: str) -> Iterator[Finding]:

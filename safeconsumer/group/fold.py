@@ -1,8 +1,8 @@
 """
-Folds control records into the holds that exist: the last record of each key counts.
+Folds control records into the existing holds; the last record of each key counts.
 
-Members, commands and the console all fold with this class. The order of offsets
-decides; times are kept for people and for expiry only.
+Members, commands and the console all use this class. Offsets define the order of
+records; timestamps are kept only for people and for expiry.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,17 +14,17 @@ from attrs import frozen
 from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import HoldRecord
 
-# The time of a record that has none: old clients write such records, and any producer
-# may.
+# The time of a record without a timestamp; old clients write such records, and any
+# producer can.
 NO_TIME_MS = -1
 
 
 @frozen
 class RawRecord:
     """
-    The parts of a control record that control uses; its time may be NO_TIME_MS.
+    The parts of a control record that this package uses; ``at_ms`` may be NO_TIME_MS.
 
-    Most records are never decoded, as later ones have the same key.
+    Most records are never decoded, because later records have the same key.
     """
 
     key: bytes | None
@@ -39,25 +39,26 @@ class RawRecord:
 
     @cached_property
     def hold(self) -> HoldRecord | None:
-        """The record in the form for operators; None if it cannot be read."""
+        """The decoded record; None if the record cannot be read."""
         return read_record(self)
 
 
 def raw_record(record: Any) -> RawRecord:  # noqa: ANN401 - kafka-python's or aiokafka's
-    """Return the parts of a control topic's record that control uses."""
+    """Return the parts of a control topic's record that this package uses."""
     at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
     return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 class Fold:
     """
-    The last records of one group's holds, or of all groups', fed in the topic's order.
+    The last record of each hold of one group, or of all groups, in the topic's order.
 
-    A tombstone removes the hold that it lifts, and is not kept either. A topic that was
-    recreated begins a new incarnation: its offsets start over, and count as later than all
-    before.
+    A tombstone removes the hold that it lifts, and is not kept. A recreated topic
+    starts a new incarnation: its offsets start over, and count as later than all
+    earlier offsets.
 
-    Thread rules: none; a caller that shares one between threads must lock.
+    Thread rules: not thread-safe; a caller that shares a fold between threads must
+    lock.
 
     Args:
         group: apply only this group's holds; None for all groups.
@@ -68,18 +69,19 @@ class Fold:
 
     def __init__(self, group: str | None = None) -> None:
         self._group = group
-        # By the bytes of the key: each key has only one encoding.
+        # The mapping's keys are encoded record keys; each key has only one encoding.
         self._last: dict[bytes, HoldRecord] = {}
         self._with_reset: set[bytes] = set()
         self.incarnation = 0
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
         """
-        Apply the next records; return the last of each key, and the number of bad ones.
+        Apply records; return the last of each key, and the number of unreadable ones.
 
-        If the fold has all groups, only the last readable record of each key is decoded:
-        a topic has the records of a month, and later ones supersede most of them. So
-        only bad records behind the last readable one are counted.
+        If the fold covers all groups, only the last readable record of each key is
+        decoded, because a topic has the records of a month and later records supersede
+        most of them. So unreadable records are counted only if they follow the last
+        readable record.
         """
         by_key: dict[bytes | None, list[RawRecord]] = {}
         for record in records:
@@ -96,7 +98,7 @@ class Fold:
             if one is None:
                 continue
             fresh.append(one)
-            # A hold that is placed again keeps the place of its first record.
+            # A hold that is placed again keeps its position in the order.
             if one.hold is None:
                 self._last.pop(written, None)
             else:
@@ -108,7 +110,7 @@ class Fold:
         return fresh, skipped
 
     def forget_expired(self, before: float) -> None:
-        """Forget holds that had expired at this time, in seconds since the epoch."""
+        """Forget holds that had expired by this time, in seconds since the epoch."""
         expired = [key for key, one in self._last.items() if one.is_over(before)]
         for written in expired:
             del self._last[written]
@@ -130,18 +132,18 @@ class Fold:
         return tuple(self._last[written] for written in self._with_reset)
 
     def topic_recreated(self) -> None:
-        """Note that the topic was recreated: its offsets start over, its holds stay."""
+        """Note that the topic was recreated; its offsets start over, and its holds stay."""
         self.incarnation += 1
 
     def is_from_earlier_topic(self, one: HoldRecord) -> bool:
-        """Return whether a record was on the topic before that was recreated."""
+        """Return whether a record was written before the topic was recreated."""
         return one.incarnation < self.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Return every hold that is not lifted, of one group or of all.
+        Return every hold of one group, or of all groups, that is not lifted.
 
-        They are in the order in which each first arrived.
+        The holds are in the order in which each first arrived.
         """
         return tuple(
             one for one in self._last.values() if group in {None, one.key.group}
@@ -154,13 +156,15 @@ def read_record(record: RawRecord, incarnation: int = 0) -> HoldRecord | None:
 
     Args:
         record: the record.
-        incarnation: how many times its topic was recreated before it was written.
+        incarnation: how many times the topic had been recreated before the record was
+            written.
     """
     key, hold = record.control_key, wire.decode_hold(record.value)
     is_held = record.value is not None
     if key is None or (is_held and hold is None):
         return None
-    # A lift of an illegal scope has no effect, as no operator can hold that.
+    # A lift of an invalid scope has no effect, because no operator can hold such a
+    # scope.
     is_known = not is_held or key.version > wire.VERSION
     if not is_known and patterns.read(key.scope) is None:
         return None

@@ -25,27 +25,28 @@ from safeconsumer.group.view import NO_TIMES, Times, View
 log = logging.getLogger("safeconsumer.group")
 
 _POLL_MS = 250
-# Seconds; an older snapshot does not describe the present.
+# Seconds after which a snapshot no longer describes the present.
 OLD_AFTER = 10.0
 _SURVEY_EVERY = 1.0
-# A survey takes at most this share of the time, however many groups there are, unless
-# its answers would be too old before the next one ends.
+# Surveys take at most this share of the time, regardless of the number of groups,
+# unless the answers would become too old before the next survey ends.
 _SURVEY_SHARE = 0.2
-# Snapshots take at most this share of the time: one of a thousand groups takes 30 ms.
+# Making snapshots takes at most this share of the time; a snapshot of a thousand groups
+# takes 30 ms.
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
-# Seconds after which a snapshot gets a new version though only ages have changed: a page
-# calls itself old after 10.
+# Seconds after which a snapshot gets a new version even if only ages have changed,
+# because a page marks itself as old after 10 s.
 _RENEW_EVERY = 5.0
 _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
 _END_SECONDS = 3.0
-# Seconds between requests about the lags of groups that have no holds, and that no page
-# shows: they may have tens of thousands of partitions.
+# Seconds between requests for the lags of groups that have no holds and that no page
+# shows; such groups may have tens of thousands of partitions.
 _LAGS_EVERY = 10.0
 MOST_RECORDS = 10_000
-"""The number of the newest control records that a follower keeps."""
+"""The maximum number of control records that a follower keeps, the newest ones."""
 
 
 @frozen
@@ -54,7 +55,7 @@ class Trouble:
     A reason why there is no newer snapshot.
 
     Attributes:
-        sentence: a sentence for people.
+        sentence: the reason, as a sentence for people.
         detail: the text of the client's error.
     """
 
@@ -71,21 +72,22 @@ _SLOW = Trouble(
 @frozen(kw_only=True)
 class Snapshot:
     """
-    All groups at one moment; a snapshot never changes.
+    All groups at one point in time; a snapshot never changes.
 
     Attributes:
-        version: increases by one when a page would change; every few seconds if only ages
-            have changed.
+        version: increases by one when a page would change, and every few seconds if
+            only ages change.
         views: the groups, by name.
-        records: the records read from the holds topic, tombstones too.
+        records: the records read from the holds topic, including tombstones.
         times: the times that decide whether a hold has ended.
-        as_of: a moment by our monotonic clock: the snapshot includes everything that
-            the cluster had acknowledged by then, in its state of then or later.
-        is_complete: whether the holds topic was read to its end, and groups listed.
-        trouble: why there is no newer snapshot; None if there is no trouble.
+        as_of: a time on our monotonic clock. The snapshot includes everything that the
+            cluster had acknowledged by that time, in the state of that time or of a
+            later one.
+        is_complete: whether the holds topic was read to its end, and the groups were
+            listed.
+        trouble: why there is no newer snapshot; None if nothing is wrong.
         unread: the parts that could not be read, each with the reason, as text.
-        remade: the holds topic, if it was deleted and recreated meanwhile and still
-            lacks holds.
+        remade: the holds topic, if it was deleted and recreated and still lacks holds.
     """
 
     version: int = 0
@@ -100,12 +102,12 @@ class Snapshot:
 
     @property
     def age(self) -> float:
-        """The seconds since the moment that it shows."""
+        """The seconds since the time that the snapshot shows."""
         return time.monotonic() - self.as_of
 
     @property
     def now(self) -> float | None:
-        """The broker's time at this moment, also in an outage; None if it is unknown."""
+        """The broker's current time, even during an outage; None if it is unknown."""
         now, taken_at = self.times.now, self.times.taken_at
         if now is None or taken_at is None:
             return now
@@ -113,12 +115,12 @@ class Snapshot:
 
     @property
     def is_old(self) -> bool:
-        """Whether it is too old to describe the present."""
+        """Whether the snapshot is too old to describe the present."""
         return self.age >= OLD_AFTER
 
     @property
     def lack(self) -> str:
-        """The reason why it is not complete and current, as a sentence; "" if it is."""
+        """Why the snapshot is not complete and current, as a sentence; "" if it is both."""
         if self.trouble:
             return f"{self.trouble.sentence} {self.trouble.detail}".strip()
         return "" if self.is_complete else "the control topics are being read"
@@ -126,7 +128,7 @@ class Snapshot:
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, the time when it began, and the end of the holds topic at that time."""
+    """A survey, the time when it started, and the end of the holds topic after that time."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
@@ -139,16 +141,16 @@ class Follower:
     """
     Publishes snapshots of all groups, for a caller that shows them continuously.
 
-    A follower reads both control topics with one consumer, and asks about groups with one
-    admin client. It needs no more rights than an operator's commands, places no holds, and
-    keeps the last snapshot even if the cluster is lost. A follower is a context
-    manager.
+    A follower reads both control topics with one consumer, and queries groups with one
+    admin client. A follower needs no more rights than an operator's commands, places no
+    holds, and keeps the last snapshot even if the cluster becomes unreachable. It is a
+    context manager.
 
     Args:
-        base: how to reach the cluster, with kafka-python's keys.
+        base: how to reach the cluster, as settings of kafka-python.
         settings: the names of the control topics.
 
-    Thread rules: it has two threads; the public methods may be called on any.
+    Thread rules: a follower runs two threads; any thread may call the public methods.
     """
 
     def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
@@ -159,7 +161,7 @@ class Follower:
         self._reader = TopicReader(
             lambda: clients.reader(self._base), settings.status_topic, NAMED_FOR
         )
-        # The time up to which everything was read, and why reading has failed since.
+        # The time up to which all records were read, and why reading has failed since.
         self._read_at: float | None = None
         self._reading_trouble: Trouble | None = None
         self._names: frozenset[str] = frozenset()
@@ -167,7 +169,7 @@ class Follower:
         self._asked = _Asked()
         self._commits = CommitWatch()
         self._viewed: dict[str, float] = {}
-        self._lags_at = 0.0  # when the follower next asks for the lags of all groups
+        self._lags_at = 0.0  # when the follower next requests the lags of all groups
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._stopping = InterruptibleEvent()
@@ -194,14 +196,14 @@ class Follower:
             one.join(_END_SECONDS)
 
     def snapshot(self) -> Snapshot:
-        """Return the present snapshot, without waiting."""
+        """Return the current snapshot, without waiting."""
         known = self._snapshot
         if known.is_complete and known.trouble is None and known.is_old:
             return evolve(known, trouble=_SLOW)
         return known
 
     def watch(self, group: str) -> None:
-        """Note that a page shows a group: its lags are fetched for a while."""
+        """Note that a page shows a group, so that its lags are fetched for a while."""
         with self._lock:
             self._viewed[group] = time.monotonic()
 
@@ -229,7 +231,7 @@ class Follower:
                 self._reading_trouble = why
             else:
                 self._asked = evolve(self._asked, trouble=why)
-            # The last snapshot stays: unread reports allow no verdict.
+            # The last snapshot stays, because unread reports allow no verdict.
             self._put(evolve(self._snapshot, trouble=why))
 
     # ------------------------------------------------------------ the control topics
@@ -309,7 +311,7 @@ class Follower:
             self._publish()
 
     def _moves(self, survey: Survey) -> Mapping[str, Mapping[TopicPartition, Move]]:
-        # A move counts only in a held group.
+        # A move counts only in a group that has holds.
         held, readable = self._board.held & survey.facts.keys(), self._readable
         self._commits.keep(held)
         views = (self._board.view(one, survey, readable) for one in held)
@@ -326,7 +328,7 @@ class Follower:
 
     @property
     def _readable(self) -> Readable:
-        """The part of the topics that can be read. Ask under the lock."""
+        """The part of the topics that can be read. The caller must hold the lock."""
         return Readable(
             ends=self._board.ends if self._is_reading else None,
             reports_are_read=self.settings.status_topic in self._names,
@@ -334,7 +336,7 @@ class Follower:
         )
 
     def _as_of(self) -> float:
-        """Return the moment that a snapshot would show. Call it under the lock."""
+        """Return the time that a snapshot would show. The caller must hold the lock."""
         asked, known = self._asked, self._snapshot.as_of
         if self._read_at is None or asked.at is None:
             return known
@@ -343,7 +345,7 @@ class Follower:
         return max(known, min(self._read_at, asked.at)) if is_read else known
 
     def _publish(self) -> None:
-        """Make the next snapshot. Call it under the lock."""
+        """Make the next snapshot. The caller must hold the lock."""
         began = time.monotonic()
         # While the topics are not read, no member counts as silent.
         if self._is_reading:
@@ -366,7 +368,7 @@ class Follower:
         self._published.notify_all()
 
     def _put(self, one: Snapshot) -> None:
-        """Make a snapshot the current one. Call it under the lock."""
+        """Make a snapshot the current one. The caller must hold the lock."""
         known, now = self._snapshot, time.monotonic()
         is_due = now - self._renewed_at >= _RENEW_EVERY
         is_new = is_due or not _shows_same(known, one)
@@ -384,13 +386,14 @@ class Follower:
 
 
 def _rest_after(took: float) -> float:
-    # Surveys are rare enough for their share, and frequent enough not to be too old.
+    # Surveys are rare enough for their share of the time, and frequent enough to be
+    # current.
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
 def _is_same(known: View, one: View) -> bool:
-    # If only the time has changed, the known view with its verdicts stays, unless a view
-    # shows for how long a member has not reported.
+    # If only the time has changed, the known view and its verdicts are kept, unless the
+    # new view shows for how long a member has not reported.
     return (
         not one.former_reports
         and known.lasting == one.lasting

@@ -1,4 +1,4 @@
-"""Turns the records of the holds topic into a history of the changes of holds."""
+"""Turns the records of the holds topic into a history of changes to holds."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -37,12 +37,13 @@ class Entry:
             :class:`EntryStream` also has ``expired`` or ``may have ended``, for the end of
             a hold that no record reports.
         record: the record.
-        verb: the word before its end: ``expired`` if the hold reached its end, and no
-            record extended or lifted it before; ``may have ended`` if its end is past
-            by this machine's clock, and no record proves that, as for
-            ``View.maybe_ended``; otherwise ``until``.
-        is_changeable: whether the hold has expired so recently that members still obey
-            it, by the allowed skew: a record of that time still extends or lifts it.
+        verb: the word before its end: ``expired`` if the hold reached its end before a
+            record extended or lifted it; ``may have ended`` if its end is past by this
+            machine's clock but no record proves that, as for ``View.maybe_ended``;
+            otherwise ``until``.
+        is_changeable: whether the hold expired so recently that members still obey it
+            because of the allowed skew; a record written in that time still extends or
+            lifts the hold.
         moves: the partitions that the record is the first to move, with the target; "" if
             it moves none.
     """
@@ -60,12 +61,12 @@ class Entry:
         return self.record.expires_at if is_end else self.record.at
 
     def happened_since(self, moment: float) -> bool:
-        """Return whether it happened then or later; True if its time is not known."""
+        """Return whether the change happened then or later; True if its time is not known."""
         return self.at is None or self.at >= moment
 
     @property
     def ending(self) -> str:
-        """The partitions that it moves, and its end; "" for a lift."""
+        """The partitions that the record moves, and the end of the hold; "" for a lift."""
         hold, end = self.record.hold, self.record.expires_at
         if hold is None:
             return ""
@@ -75,7 +76,7 @@ class Entry:
         return f"{self.verb} {utc(end)}"
 
     def document(self) -> dict[str, Any]:
-        """Return the change as plain JSON values; ``covers`` is the scope for members."""
+        """Return the change as plain JSON values; members obey the scope in ``covers``."""
         hold = hold_document(self.record)
         covers = str(patterns.read_key(self.record.key).scope)
         what = {
@@ -92,16 +93,17 @@ class EntryStream:
     """
     Makes the entries of a history whose records arrive step by step.
 
-    Each record becomes one entry. If no record reports the end of a hold, the end becomes
-    one, too: ``may have ended`` as soon as this machine's clock is past it, and ``expired``
-    once members have lifted the hold and no record can extend or lift it any more. A step
-    judges the new records, and the holds that have not expired.
+    Each record becomes one entry. If no record reports the end of a hold, the end
+    becomes an entry, too: ``may have ended`` as soon as this machine's clock is past
+    the end, and ``expired`` once members have lifted the hold and no record can extend
+    or lift it any more. Each step judges the new records, and the holds that have not
+    expired.
 
     Args:
         skew: returns the seconds by which members of a group lift expired holds later,
             by the group's name.
-        since: entries before this moment are left out, in seconds since the epoch; None
-            for none.
+        since: entries before this time, in seconds since the epoch, are left out; None
+            keeps all.
     """
 
     def __init__(
@@ -120,11 +122,11 @@ class EntryStream:
         here: float | None = None,
     ) -> Iterator[Entry]:
         """
-        Yield the entries of the next records, and of holds that have ended since.
+        Yield entries for the next records, and for holds that have ended since.
 
         Args:
-            records: the records since the last step. A topic that is read from its
-                beginning again has some of them twice.
+            records: the records since the last step; if the topic is read again from
+                its start, some of them are repeated.
             now: as for :func:`entries`.
             here: as for :func:`entries`.
         """
@@ -168,8 +170,8 @@ def history_document(  # noqa: PLR0913 - the fields of the document
         group: the only group in it; None for all groups.
         topic: the holds topic.
         found: the entries.
-        since: since when it is complete, seconds since the epoch.
-        until: the time up to which it was read, seconds since the epoch.
+        since: since when the history is complete, in seconds since the epoch.
+        until: the time up to which the topic was read, in seconds since the epoch.
         cluster: the id of the cluster; None if it is not known.
     """
     settings = topic.settings or {}
@@ -191,7 +193,7 @@ def history_document(  # noqa: PLR0913 - the fields of the document
 def history_of(
     several: Iterable[RawRecord], group: str | None
 ) -> tuple[HoldRecord, ...]:
-    """Return the records about one group or all, in the topic's order."""
+    """Return the records about one group or all groups, in the topic's order."""
     found = (
         one.hold
         for one in several
@@ -211,17 +213,20 @@ def entries(
     Return the entries of records, in their order.
 
     A tombstone has no entry if the topic has no hold before it, or if that hold had
-    expired. As long as a record is not compacted, the topic has the records before it.
+    expired. Until compaction reaches a record, the topic keeps the previous record of
+    its key.
 
     Args:
         records: all records of a group, or of all groups, as they are on the topic.
         skew: returns the seconds by which members of a group lift expired holds later,
-            by the group's name: a record that comes in that time still extends or lifts.
+            by the group's name; a record written in that time still extends or lifts
+            the hold.
         now: the time by the broker's clock that a record proves; None if unknown.
         here: the time by this machine's clock, which may be wrong; None to ignore it.
         limit: return only this number of the latest entries; None for all.
     """
-    # The change by a record depends on the records of its key right before and after it.
+    # The change that a record makes depends on the records of its key right before and
+    # after it.
     several = tuple(records)
     before: list[HoldRecord | None] = []
     after: list[HoldRecord | None] = [None] * len(several)
@@ -257,7 +262,7 @@ def _end(
     now: float | None,
     here: float | None,
 ) -> tuple[str, bool]:
-    """Return the verb for the end of a hold, and whether it is changeable."""
+    """Return the verb for the end of a hold, and whether the hold is changeable."""
     if later is not None:
         return (UNTIL if _stands(one, later.at, skew) else EXPIRED), False
     if now is not None and one.is_over(now):
@@ -282,7 +287,7 @@ def _what(one: HoldRecord, earlier: HoldRecord | None, skew: float) -> str | Non
 
 
 def _moves(one: HoldRecord, earlier: HoldRecord | None) -> str:
-    # A record repeats the targets of the records before it.
+    # A record repeats the targets of earlier records of its key.
     reset = one.hold.reset if one.hold else None
     before = earlier.hold.reset if earlier and earlier.hold else None
     if reset is None or reset == before:

@@ -12,15 +12,15 @@ Seconds; clocks that differ by no more than this do not make a live member look 
 
 class LogClock:
     """
-    Takes the broker's time from the times of records, and its own clock in between.
+    Derives the broker's time from record timestamps, and from our clock between them.
 
-    The time of a record is the broker's time at its arrival there. How long ago that was
-    is known only if we waited for the record. So if the newest record and our wall clock
-    disagree, the clock waits for one more record, once.
+    A record's timestamp is the broker's time when the record arrived there. How long
+    ago that was is known only if we waited for the record. So if the newest timestamp
+    and our wall clock disagree, the log clock waits once for one more record.
 
     Args:
         wall: our clock, in seconds since the epoch.
-        passed: returns seconds that never go back.
+        passed: returns monotonic seconds.
 
     Attributes:
         is_sure: whether the last result of :meth:`now` is based on records.
@@ -51,16 +51,17 @@ class LogClock:
         last, self._last = self._last, newest
         self.is_sure = True
         if self._ahead is None and abs(wall - newest) <= AGREE:
-            self._anchor_at(newest)  # close enough to find live members, and no later
+            self._anchor_at(newest)  # close enough to find live members, and not ahead
         elif last is None:
             self._anchor_at(listen())
         elif newest != last:
-            # The record came since the last call; if older, the broker's clock went back.
+            # The record arrived since the last call; if it is older, the broker's clock
+            # was set back.
             self._anchor_at(newest)
         self.is_sure = self._ahead is not None
         if self._ahead is None:
-            # The writers are silent for as long as our clock shows; for ever if it is
-            # behind.
+            # The writers have been silent for as long as our clock shows; forever if
+            # our clock is behind.
             return wall if wall > newest else math.inf
         return self.passed() + self._ahead
 

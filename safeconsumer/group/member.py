@@ -19,7 +19,7 @@ _CLOSE_SECONDS = 2.0
 
 class GroupControl:
     """
-    The parts that ``control=`` adds to a consumer.
+    The parts that the argument ``control=`` adds to a consumer.
 
     Thread rules: every method may be called on any thread.
     """
@@ -74,18 +74,18 @@ class GroupControl:
             self._reporter.start()
 
     def report_soon(self) -> None:
-        """Report soon, because of a change. Any thread; it does not block."""
+        """Report a change soon, without blocking. Any thread may call this method."""
         if self._reporter is not None:
             self._reporter.wake()
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the holds topic is read to its end; False once it is closed."""
+        """Whether the holds topic is read to its end; False after :meth:`close`."""
         return self._reader.is_ready and not self._is_closed
 
     def close(self, seconds: float | None = None) -> None:
         """
-        End all threads and clients; a second call has no effect.
+        Stop all threads and close all clients; a second call has no effect.
 
         Args:
             seconds: the limit; threads that have not ended by then are abandoned.
@@ -96,7 +96,7 @@ class GroupControl:
         if self._reporter is not None:
             wake, wakers = self._reporter.wake, self._ledger.wakers
             self._ledger.wakers = [one for one in wakers if one != wake]
-            self._reporter.ask_to_stop()  # both threads end at the same time
+            self._reporter.ask_to_stop()  # both threads stop at the same time
         self._reader.stop(until)
         if self._reporter is not None:
             self._reporter.stop(until)
@@ -105,9 +105,9 @@ class GroupControl:
 
     def abandon(self) -> None:
         """
-        Let all threads and clients end, after a last report, without waiting.
+        Let all threads and clients stop after a last report, without waiting for them.
 
-        The garbage collector calls it, on any thread: it takes no lock.
+        The garbage collector calls this method on any thread, so it takes no lock.
         """
         self._is_closed = True
         self._reader.ask_to_stop()

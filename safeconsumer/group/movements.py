@@ -14,7 +14,7 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
-CANNOT_MOVE = "its client, settings or version cannot"
+CANNOT_MOVE = "its client, settings or version forbid it"
 """The reason why a member that reports does not carry out resets."""
 
 _MOST_REASONS = 5
@@ -24,17 +24,18 @@ _UNKNOWN = "not known to be read from there"
 @frozen(kw_only=True)
 class Movement:
     """
-    A partition of a group that a reset moves.
+    The move of one partition of a group by a reset.
 
-    The partition was moved if the group has committed the target, and its owner, if it has
-    one, has read the reset: then the owner continues there.
+    The partition counts as moved if the group has committed the target and the owner,
+    if there is one, has read the reset, because the owner then continues at the target.
 
     Attributes:
         tp: the partition.
         offset: the target.
         committed: the group's committed offset; None if there is none, or it is unknown.
         by: the owner of the hold.
-        why: why the partition was not moved yet, or is not known to be; empty if it was.
+        why: why the partition was not moved yet, or is not known to be moved; empty if
+            it was.
         is_unknown: whether the group has committed the target, and no report says whether
             the owner continues there.
     """
@@ -57,7 +58,7 @@ class Movement:
         return name_of(self.tp)
 
     def sentence(self) -> str:
-        """Describe it in a sentence."""
+        """Describe the movement in a sentence."""
         if self.is_moved:
             return f"moved to {self.offset:,}"
         if self.is_unknown:
@@ -100,7 +101,7 @@ def _movement(view: View, tp: TopicPartition, target: Target) -> Movement:
 
 
 def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
-    """Return the movements that some holds ask for, and that are not done yet."""
+    """Return the movements that some holds request and that are not done yet."""
     resets = [one for one in holds if one.hold is not None and one.hold.reset]
     owners = {one.owner for one in resets}
     found = movements(view, [one.scope for one in resets]) if resets else ()
@@ -108,17 +109,17 @@ def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
 
 
 def readers(view: View) -> tuple[Member, ...]:
-    """Return the members that read by the group's offsets; streams do not."""
+    """Return the members that read from the group's offsets, which streams do not."""
     return tuple(one for one in view.present if not one.is_stream)
 
 
 def owners_of(view: View, tp: TopicPartition) -> list[Member]:
-    """Return the owners of a partition that would move it."""
+    """Return the owners of a partition, except streams, which never move it."""
     return [one for one in view.owners(tp) if not one.is_stream]
 
 
 def obstacle(one: Member) -> str:
-    """Return why a member will not move what it owns; empty if it will."""
+    """Return why a member will not move the partitions that it owns; empty if it will."""
     if one.report is None or one.is_lost:
         return f"{one.name} {one.verdict.sentence}"
     if one.report.resets is None:
@@ -158,7 +159,7 @@ def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
         return f"no member of the group reads {tp.topic}: it is not moved {until}"
     if why := obstacle_without_owner(view):
         return why
-    again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
+    again = "" if readers(view) else "; run reset-offsets again to move it now"
     # The next owner knows the topic's id; a view does not.
     unless = ", unless its topic was recreated since" if target.topic_id else ""
     return f"no member owns it; its next owner moves it first{unless}{again}"
@@ -186,7 +187,7 @@ def _reported_obstacle(
 
 
 def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
-    """Yield a sentence for each reason, with the partitions that it keeps from moving."""
+    """Yield a sentence for each reason, with the partitions that it prevents from moving."""
     unknown = f"committed at the target, but {_UNKNOWN}"
     found: dict[tuple[str, str], list[TopicPartition]] = {}
     for one in several:

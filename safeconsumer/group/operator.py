@@ -46,7 +46,7 @@ from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
-# The share of look()'s time that is kept for requests, after the wait for reports.
+# The part of look()'s timeout that is kept for requests after the wait for reports.
 _ANSWER_SECONDS = 0.5
 _CLOSE_SECONDS = 0.5
 _BACKOFF_MS = 20
@@ -60,23 +60,24 @@ class Operator:
     """
     Holds whole groups, lifts these holds and shows them, as the commands do.
 
-    Its principal needs an operator's rights, which ``safeconsumer control acls`` prints.
-    A principal that may write the holds topic can lift all holds on it: give teams that
-    must not reach each other's groups topics of their own (``Control.prefixed``).
+    The operator's principal needs the rights that ``safeconsumer control acls`` prints.
+    A principal that may write to the holds topic can lift all holds on it, so give
+    teams that must not control each other's groups separate topics
+    (``Control.prefixed``).
 
-    An operator is a context manager, which closes its clients. Holds outlive it.
+    An operator is a context manager, which closes its clients; its holds stay in force.
 
     Thread rules: one thread at a time; every method waits for the broker.
 
     Args:
-        base: how to reach the cluster, with kafka-python's keys.
+        base: how to reach the cluster, as settings of kafka-python.
         settings: the names of the control topics.
         clock: computes the broker's time.
 
     Attributes:
         base: how the cluster is reached.
         settings: the names of the control topics.
-        board: the state by the records that were read.
+        board: the state according to the records that were read.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -93,20 +94,21 @@ class Operator:
         self.settings = settings
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
-        # Milliseconds: a first request waits this long for unknown metadata.
+        # Milliseconds for which a first request waits for unknown metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
         self._producer: KafkaProducer | None = None
         self._queries = clients.Queries({**clients.HASTY, **self.base})
-        # A program may have one for months, and only a history needs the records.
+        # A program may keep an operator for months, and only a history needs the
+        # records.
         self.board = Board(settings, self._clock, max_records=0)
         self._reader = TopicReader(
             lambda: clients.reader(self.base), settings.status_topic, NAMED_FOR
         )
         self._other: Operator | None = None
         self._is_fit = False
-        # The moment until which the operator waits for reports before a member counts
-        # as silent.
+        # The time until which the operator waits for reports before a member counts as
+        # silent.
         self._silent_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -133,13 +135,13 @@ class Operator:
 
     def check(self) -> None:
         """
-        Check that the holds topic's settings keep holds, as far as they can be read.
+        Check that the holds topic's settings lose no holds, as far as they can be read.
 
-        The broker is asked once, and again if the topic was recreated. Every write
-        checks, and so does a strict :meth:`read`.
+        The broker is queried once, and again if the topic was recreated. Every write
+        makes this check, and so does :meth:`read`.
 
         Raises:
-            ControlTopicError: the settings do not keep holds; the message has advice.
+            ControlTopicError: the settings could lose holds; the message gives advice.
         """
         if self._is_fit or self.settings.trust_topic:
             return
@@ -152,7 +154,7 @@ class Operator:
         return found
 
     def is_set_up(self) -> bool:
-        """Return whether any of the control topics exists, or may exist unseen."""
+        """Return whether any of the control topics exists, or may exist but be hidden."""
         found = described_topics.describe(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 
@@ -178,11 +180,12 @@ class Operator:
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Read the holds topic; return the holds on it, of one group or of all.
+        Read the holds topic, and return the holds of one group or of all groups.
 
-        Records are folded by offset, as members fold them; expired holds are among them.
+        Records are folded by offset, as members fold them; the result includes expired
+        holds.
         """
-        # No hold needs the reports, of which there are many.
+        # The many reports are not needed to read the holds.
         settings = evolve(self.settings, status_topic=None)
         self._read(settings, is_strict=True)
         return self.board.holds(group)
@@ -198,30 +201,30 @@ class Operator:
         """
         Hold targets for every member of a group, now and in the future.
 
-        Members obey within milliseconds, and no assignment that begins after the return
-        delivers any of it. The hold outlives this process: :meth:`resume` or the command
-        of that name lifts it, or it expires by the broker's clock. A hold of this owner
-        and target that is in force is replaced, and its partitions count as held since
-        that hold was placed.
+        Members obey within milliseconds, and a partition that is assigned after the
+        return delivers nothing held. The hold stays in force after this process ends,
+        until :meth:`resume` or the command of that name lifts it, or it expires by the
+        broker's clock. A hold of this owner and target that is in force is replaced,
+        and its partitions count as held since that hold was placed.
 
         Args:
             group: the consumer group.
             targets: as for ``SafeConsumer.pause``; a pattern must be RE2, which every
-                member reads alike. Each is a hold of its own.
+                member interprets in the same way. Each target becomes a separate hold.
             owner: the owner of the hold, as ``status`` shows it.
             reason: text for people, or None.
             for_: seconds or a ``timedelta`` until it expires; None for no limit.
 
         Raises:
             ControlTopicError: there is no holds topic, or its settings would let Kafka
-                delete holds; nothing was written. The settings are asked for once, and
+                delete holds; nothing was written. The settings are requested once, and
                 again if the topic was recreated.
-            ControlWriteError: a hold was not acknowledged within 10 s. Acknowledged holds
-                are in force, those that the message names may be written later;
-                repeating the call is safe.
+            ControlWriteError: a hold was not acknowledged within 10 s. Acknowledged
+                holds are in force, and holds that the message names may be written
+                later; repeating the call is safe.
             HoldSettingError: group, owner, reason or time is not acceptable; nothing
                 was written.
-            MissingExtraError: a pattern, and google-re2 is missing.
+            MissingExtraError: a target is a pattern, and google-re2 is missing.
         """
         hold = new_hold(checked_reason(reason), checked_duration(for_))
         wanted = _wanted(group, owner, targets, hold)
@@ -244,10 +247,10 @@ class Operator:
         self, group: str, *targets: Target, owner: str, force: bool = False
     ) -> None:
         """
-        Lift the holds of one owner of exactly these targets, for every member.
+        Lift one owner's holds on exactly these targets, for every member.
 
         Other owners' holds stay, and so do holds of other scopes that cover the same
-        partitions. Arguments and errors as :meth:`pause`; a hold that a
+        partitions. The errors are those of :meth:`pause`; a hold that a
         ``ControlWriteError`` names may still exist.
 
         Args:
@@ -271,7 +274,7 @@ class Operator:
             return [one for one in found if one.key in keys]
 
         if not any(one.hold and one.hold.reset for one in own(self.holds(group))):
-            return  # making a view costs more
+            return  # making a view needs more requests
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
             why = "; ".join(reasons(undone))
@@ -289,8 +292,8 @@ class Operator:
             if ids:
                 self._read_to_the_ends(ids)
         except BaseException as error:
-            # The client may be in the middle of an answer, so the next read makes a new
-            # one.
+            # The client may have read part of an answer, so the next read makes a new
+            # client.
             self._reader.close()
             is_refused = isinstance(error, kafka_errors.TopicAuthorizationFailedError)
             if is_strict or not is_refused:
@@ -313,7 +316,7 @@ class Operator:
         while not self._turn_until(lambda: self._reader.is_complete, _READ_TIMEOUT):
             if self._reader.positions == before:
                 wait = f"{_READ_TIMEOUT:.0f} s"
-                message = f"the control topics could not be read on for {wait}"
+                message = f"reading the control topics made no progress for {wait}"
                 raise kafka_errors.KafkaTimeoutError(message)
             before = dict(self._reader.positions)
 
@@ -326,7 +329,7 @@ class Operator:
         return True
 
     def _listen(self, until: float) -> float | None:
-        """Wait for the next report, until then at most; return its time."""
+        """Wait for the next report, at most until a given time; return the report's time."""
         board, before = self.board, self.board.reported_at
         now, seconds = time.monotonic(), 2 * self.settings.status_interval + 0.5
         self._silent_at = now + seconds
@@ -338,11 +341,12 @@ class Operator:
 
     def group(self, group: str, until: float = math.inf) -> GroupFacts:
         """
-        Ask the cluster about a consumer group.
+        Query the cluster about a consumer group.
 
         Args:
             group: the consumer group.
-            until: when it stops waiting for a coordinator, on the monotonic clock.
+            until: when the call stops waiting for a coordinator, on the monotonic
+                clock.
         """
         return facts_of_one(self.admin, group, until)
 
@@ -352,7 +356,7 @@ class Operator:
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
-        Return the seconds after which topics delete records; None for never by age.
+        Return the seconds after which topics delete records by age; None for never.
 
         Topics for which the broker gives no answer are left out.
         """
@@ -363,7 +367,7 @@ class Operator:
         return tuple(self.admin.list_topics())
 
     def missing(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return those of the topics that do not exist, as far as this principal can see."""
+        """Return the topics that do not exist, as far as this principal can see."""
         described = self.admin.describe_topics(sorted(names)) if names else ()
         return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
@@ -380,13 +384,13 @@ class Operator:
         """
         Return the view of a group as it is now.
 
-        If a control topic does not exist or may not be read, the view has the rest, and
-        names the missing part.
+        If a control topic does not exist or may not be read, the view contains the
+        rest, and names the missing part.
 
         Args:
             group: the consumer group.
             is_strict: raise if the holds topic cannot be read.
-            has_lags: ask for the lags, too; no verdict needs them.
+            has_lags: request the lags, too; no verdict needs them.
             timeout: seconds after which the call gives up, whatever the brokers do; None
                 for the clients' own limits, half a minute for each request.
 
@@ -395,7 +399,7 @@ class Operator:
         """
 
         def ask(one: Operator, until: float) -> View:
-            if is_strict:  # the advice of this error is better than that of later ones
+            if is_strict:  # this error gives better advice than later errors
                 one.check()
             facts = one.group(group, until)
             readable = one.read(is_strict=is_strict, until=until)
@@ -403,11 +407,11 @@ class Operator:
 
         if timeout is None:
             view = ask(self, math.inf)
-        else:  # the broker is not to blame if no member reports in this time
+        else:  # a missing report in this time is not the broker's fault
             until = time.monotonic() + timeout - _ANSWER_SECONDS
             view = self.within(timeout, lambda one: ask(one, until))
         moves = self._commits.note(group, view.facts, view.held_by_silent)
-        if has_lags:  # a caller that asks repeatedly needs no moves
+        if has_lags:  # for a caller that polls, note() finds the moves
             moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
 
@@ -430,10 +434,10 @@ class Operator:
         """
         Call a function with a time limit, whatever the brokers do.
 
-        The function gets clients of its own, since those of a waiting thread are in use.
+        The function gets its own clients, because those of a waiting thread are in use.
 
         Args:
-            seconds: the limit, after which it gives up.
+            seconds: the limit, after which the call gives up.
             ask: called with an operator like this one, on another thread.
 
         Raises:
@@ -461,7 +465,7 @@ class Operator:
         *,
         has_lags: bool = False,
     ) -> View:
-        """Return the view of a group after the last read; ``has_lags`` asks for its lags."""
+        """Return the view of a group after the last read; ``has_lags`` requests its lags."""
         survey = Survey(facts={group: facts})
         if has_lags:
             with self._queries.renewed():
@@ -470,13 +474,13 @@ class Operator:
 
     def survey(self, *, has_lags: bool = False) -> tuple[tuple[View, ...], Readable]:
         """
-        Return the views of all groups, also of groups that only holds name.
+        Return the views of all groups, including groups that only holds name.
 
-        The second result is the part of the topics that could be read. Groups of brokers
-        that do not answer are unknown, and may be missing.
+        The second result is the part of the topics that could be read. Groups whose
+        broker does not answer are unknown, and may be missing.
 
         Args:
-            has_lags: ask for the lags of all groups, not only of those with holds.
+            has_lags: request the lags of all groups, not only of those with holds.
         """
         readable = self.read()
         survey = survey_of(self.admin, self.board.groups)
@@ -493,7 +497,7 @@ class Operator:
 
         Args:
             is_strict: raise if the holds topic cannot be read.
-            until: when it stops waiting for a report, on the monotonic clock.
+            until: when the call stops waiting for a report, on the monotonic clock.
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None:

@@ -1,4 +1,4 @@
-"""Turns partitions into ranges and text, and back; finds the partitions under scopes."""
+"""Converts between partitions, ranges and text; finds the partitions that scopes cover."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -14,10 +14,10 @@ _MANY = 20
 
 
 class Covering(Protocol):
-    """A scope, or a hold that is on a topic."""
+    """A scope, or a hold on the holds topic."""
 
     def covers(self, tp: TopicPartition, /) -> bool:
-        """Return whether it covers a partition."""
+        """Return whether the scope covers a partition."""
 
 
 C = TypeVar("C", bound=Covering)
@@ -27,9 +27,9 @@ class Coverage(Generic[C]):
     """
     An index of scopes, or holds, by the partitions that they cover.
 
-    Holds of single partitions are found by the partition: a thousand of them are not
-    compared one by one. Scopes of other kinds cover all of a topic or nothing of it, so
-    these are compared once for each topic.
+    Holds of single partitions are looked up by partition, so that a thousand of them
+    are not compared one by one. Any other scope covers all of a topic or nothing of it,
+    so it is compared only once for each topic.
     """
 
     def __init__(self, several: Iterable[C]) -> None:
@@ -76,7 +76,7 @@ def meeting(
 ) -> tuple[C, ...]:
     """Return the scopes, or holds, that cover at least one of the partitions."""
     every = frozenset((tp[0], tp[1]) for tp in partitions)
-    # Scopes of other kinds than one partition cover all of a topic or nothing of it.
+    # A scope that is not one partition covers all of a topic or nothing of it.
     one_each = {topic: TopicPartition(topic, number) for topic, number in every}
     return tuple(
         one
@@ -92,7 +92,7 @@ def meeting(
 def partitions_of(
     ranges: Mapping[str, tuple[tuple[int, int], ...]],
 ) -> Iterator[TopicPartition]:
-    """Return the partitions that such ranges name."""
+    """Yield the partitions in ranges of numbers by topic."""
     for topic, several in ranges.items():
         for first, last in several:
             for number in range(first, last + 1):
@@ -105,7 +105,7 @@ def numbers_text(several: Iterable[tuple[int, int]]) -> str:
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as ``orders:0-3,7 audit:0``, cut if it is too long."""
+    """Return partitions as ``orders:0-3,7 audit:0``, cut after twenty topics."""
     parts = [
         partition_text(topic, numbers_text(several))
         for topic, several in report_wire.ranges(partitions).items()
@@ -146,7 +146,7 @@ def folded(
 
     Args:
         rows: the cells of each hold, its scope first.
-        scopes: the scope of each.
+        scopes: the scope of each row.
     """
     rows = list(rows)
     if len(rows) <= _MANY:
@@ -163,5 +163,5 @@ def folded(
 
 
 def folded_cells(several: Sequence[HoldRecord]) -> list[tuple[str, ...]]:
-    """Return the cells of holds, as :func:`folded` returns rows."""
+    """Return the cells of holds, folded like the rows of :func:`folded`."""
     return folded(map(HoldRecord.cells, several), [one.scope for one in several])

@@ -1,4 +1,4 @@
-"""Reads and writes scopes of control records. Patterns are RE2: matching is linear."""
+"""Reads and writes scopes of control records. Patterns are RE2, so matching is linear."""
 
 from functools import lru_cache
 from importlib import import_module
@@ -23,7 +23,7 @@ class _Anything:
 
     pattern: str
 
-    def fullmatch(self, string: str, /) -> object | None:  # noqa: ARG002 - as re has it
+    def fullmatch(self, string: str, /) -> object | None:  # noqa: ARG002 - as in re
         return True
 
 
@@ -46,7 +46,7 @@ def read(text: str) -> Read | None:
     """
     Read a scope that another process wrote; return None if it is not a scope.
 
-    A pattern that cannot be compiled here covers every topic.
+    A pattern that this process cannot compile covers every topic.
     """
     expression = scopes.expression_of(text)
     if expression is not None:
@@ -79,8 +79,8 @@ def parse(text: str) -> Scope:
     Read a scope for a record to be written; every member must understand it.
 
     Raises:
-        ScopeSyntaxError: it is not a scope, or its pattern is not RE2.
-        MissingExtraError: google-re2 is missing and it is a pattern.
+        ScopeSyntaxError: the scope is malformed, or its pattern is not RE2.
+        MissingExtraError: the scope is a pattern, and google-re2 is missing.
     """
     expression = scopes.expression_of(text)
     if expression is not None:
@@ -94,12 +94,12 @@ def target(value: object) -> Scope:
     Return the scope of any target of ``pause``, if every member understands it.
 
     Raises:
-        ScopeSyntaxError: it is not a scope, or its pattern is not RE2.
-        TargetTypeError: it is of another type.
-        MissingExtraError: google-re2 is missing and it is a pattern.
+        ScopeSyntaxError: the scope is malformed, or its pattern is not RE2.
+        TargetTypeError: the value has another type.
+        MissingExtraError: the scope is a pattern, and google-re2 is missing.
     """
     if isinstance(value, str):
-        return parse(value)  # an RE2 pattern may be illegal in Python
+        return parse(value)  # an RE2 pattern may be invalid in Python
     found = scopes.of(value)
     return parse(str(found)) if isinstance(found, Pattern) else found
 

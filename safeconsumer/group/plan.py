@@ -1,28 +1,30 @@
 """
-Decides the effect of a change of holds before a record is written.
+Determines the effect of a change to holds before a record is written.
 
-An operator types or clicks an action: :class:`Place`, :class:`Extend`, :class:`Lift`, or a
-reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares the action
-with a view of the group, and returns a :class:`Plan`: the records to write, the needs that
-the operator must agree to first, and sentences about them. The module reads no clock: the
-view has the time. It asks a :class:`Cluster` only for similar names; the same view and
-action give the same records and digest, whatever the cluster answers.
+An operator types or clicks an action: :class:`Place`, :class:`Extend`, :class:`Lift`,
+or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares the
+action with a view of the group, and returns a :class:`Plan`: the records to write, the
+needs that the operator must agree to first, and sentences about the plan. The module
+reads no clock, because the view has the time. It queries a :class:`Cluster` only for
+similar names; the same view and action give the same records and digest, whatever the
+cluster answers.
 
 =====================================  ================================================
-The owner's hold of the same scope     Effect of placing one
+The owner's hold of the same scope     Effect of placing a hold
 =====================================  ================================================
 no hold                                the hold is placed
 same reason and duration               none: the hold is unchanged
-same reason, and longer: extended      none, unless ``Place.replaces``
-one of these that ended or may have    the hold is placed again: renewed
-the same, and the topic has lost it    the hold is placed again: renewed
-another one                            it is replaced, if the owner agrees
-another one, and it ended              it is replaced
+same reason, but longer (extended)     none, unless ``Place.replaces``
+one of these, perhaps ended            the hold is placed again: renewed
+one of these that the topic lost       the hold is placed again: renewed
+another hold                           it is replaced, if the owner agrees
+another hold that has ended            it is replaced
 =====================================  ================================================
 
-A plan whose result exists already (:attr:`Plan.is_done`) writes no record: a form was sent
-twice, or a loop repeats a command. A digest shows whether a plan is still the one that the
-operator agreed to; :mod:`safeconsumer.group.carry_out` compares it right before it writes.
+A plan whose result exists already (:attr:`Plan.is_done`) writes no record, for example
+if a form was sent twice or a loop repeats a command. A digest shows whether a plan is
+still the one that the operator agreed to; :mod:`safeconsumer.group.carry_out` compares
+digests right before it writes.
 """
 
 import hashlib
@@ -65,16 +67,16 @@ GONE = "it was lifted, it ended, or it has another owner"
 """The reasons why a named hold may not exist."""
 
 LACKED = "the holds topic was recreated and lacks it"
-"""The reason for writing a hold again that members obey."""
+"""The reason for writing again a hold that members obey."""
 
 
-# Seconds within which a second form to extend a hold counts as a repetition; a later one
-# asks for another end.
+# Seconds within which a second form that extends a hold counts as a repetition; a later
+# form requests a new end.
 _SENT_AGAIN = 60.0
 
 
 class Cluster(Protocol):
-    """Lists names that no view has, for a scope or a group that looks mistyped."""
+    """Lists the groups and topics of the cluster, in case a name looks mistyped."""
 
     def groups(self) -> Sequence[str]:
         """Return the names of all groups."""
@@ -84,7 +86,7 @@ class Cluster(Protocol):
 
 
 class Action(Protocol):
-    """A change that an operator asks for, checked as far as possible without the cluster."""
+    """A change that an operator requests, checked as far as possible without the cluster."""
 
     @property
     def group(self) -> str:
@@ -111,7 +113,7 @@ class Action(Protocol):
         """Yield sentences about the plan, each with a level."""
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest, without the ids of its records."""
+        """Return the parts of the action that a digest covers, without record ids."""
 
     def document(self, plan: "Plan", /) -> dict[str, Any]:
         """Return the effect of the action's plan as plain JSON values."""
@@ -139,7 +141,7 @@ class Need:
     Attributes:
         consent: how to agree; ``NONE`` if only another action is possible.
         why: the reason as text; empty if the operator knows it.
-        ask: the text that is agreed to, or what to do.
+        ask: the text that the operator agrees to, or advice.
         about: the names that the consent is about, for the digest.
     """
 
@@ -150,7 +152,7 @@ class Need:
 
 
 def refusal(why: str, ask: str) -> Need:
-    """Return a need that no consent meets: its plan is never carried out."""
+    """Return a need that no consent meets, so that its plan is never carried out."""
     return Need(consent=Consent.NONE, why=why, ask=ask)
 
 
@@ -160,7 +162,7 @@ class Plan:
     The effect that an action would have on a group.
 
     Attributes:
-        view: the group, as the plan was made from it.
+        view: the view of the group from which the plan was made.
         action: the action.
         covers: the partitions of the group that the action covers now.
         own: the existing holds of the same owners and scopes.
@@ -168,12 +170,13 @@ class Plan:
         changes: the records to write; empty if nothing is left to do.
         needs: the points that the operator must agree to first.
         unchanged: those of ``own`` that equal the requested hold, and stay.
-        renewed: those that equal it and have ended, may have ended, or are missing on the
-            holds topic: they are written again.
+        renewed: those of ``own`` that equal the requested hold, but have ended, may
+            have ended, or are missing on the holds topic; they are written again.
         kept: the holds to lift that the holds topic has lost and members still obey.
         is_done: whether the requested state exists already.
-        limits: by topic, the seconds after which it deletes records; None for never.
-            Topics without an answer are left out; None if the broker was not asked.
+        limits: by topic, the seconds after which it deletes records, or None for never.
+            Topics without an answer are left out. ``limits`` is None if the broker was
+            not queried.
     """
 
     view: View
@@ -202,7 +205,7 @@ class Plan:
 
     @property
     def to_agree(self) -> str | None:
-        """The text that the operator must agree to first; None if there is no need."""
+        """The text that the operator must agree to first; None if no agreement is needed."""
         return "; ".join(one.ask for one in self.needs) or None
 
     @property
@@ -213,10 +216,11 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """
-        A text that two plans share if they do the same, over the same existing holds.
+        A text that is equal for two plans that change the same holds in the same way.
 
-        The digest leaves out values that change by themselves: sentences, times, and the
-        existing partitions, since an agreement to ``@all`` is valid for all of them.
+        The digest leaves out values that change without an operator: sentences, times,
+        and the existing partitions, because an agreement to ``@all`` is valid for all
+        of them.
         """
         action = self.action
         needs = [(one.consent.value, *one.about) for one in self.needs]
@@ -242,10 +246,10 @@ def plan_of(view: View, action: Action, cluster: Cluster) -> Plan:
     Args:
         view: the group.
         action: the action.
-        cluster: lists groups and topics, if a name looks mistyped.
+        cluster: lists groups and topics in case a name looks mistyped.
 
     Raises:
-        HoldSettingError: a hold would last for over ten years.
+        HoldSettingError: a hold would last for more than ten years.
     """
     holds = {one.key: one for one in view.holds}
     keys = dict.fromkeys(action.keys(view))
@@ -273,13 +277,13 @@ def plan_of(view: View, action: Action, cluster: Cluster) -> Plan:
 @frozen(kw_only=True)
 class TimedHolds:
     """
-    An action that makes holds of one owner last for some time.
+    An action that gives holds of one owner a duration.
 
     Attributes:
-        group: the group that obeys.
+        group: the group that obeys the holds.
         owner: the owner of the holds.
         scopes: their scopes.
-        seconds: their duration, counted from when they are written; None until resumed.
+        seconds: their duration from the time when they are written; None until resumed.
     """
 
     group: str
@@ -292,11 +296,11 @@ class TimedHolds:
         return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about covered partitions, members that disobey, and the end."""
+        """Yield sentences about covered partitions, disobeying members, and the end."""
         return _placed(plan, self.seconds)
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest."""
+        """Return the parts of the action that a digest covers."""
         return [self.group, self.owner, list(map(str, self.scopes)), self.seconds]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
@@ -318,8 +322,8 @@ class Place(TimedHolds):
     Attributes:
         reason: the reason, as text for people.
         changes: the records of these holds, one for each scope.
-        replaces: whether a hold of the same reason that lasts longer, as after an
-            extension, is to be replaced, too.
+        replaces: whether to replace even a hold with the same reason that lasts longer,
+            for example after an extension.
     """
 
     reason: str
@@ -327,7 +331,7 @@ class Place(TimedHolds):
     replaces: bool = False
 
     def written_by(self, host: str | None, principal: str | None) -> "Place":
-        """Return the action with the host and the login that writes it, for people."""
+        """Return the action with the host and the login of its writer, for people."""
         signed = (
             evolve(one, hold=evolve(one.hold, host=host, principal=principal))
             for one in self.changes
@@ -336,7 +340,7 @@ class Place(TimedHolds):
         return evolve(self, changes=tuple(signed))
 
     def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
-        """Return the plan by the table of the module."""
+        """Return the plan according to the table in the module's docstring."""
         own = {one.key: one for one in plan.own}
         unchanged, renewed, todo = [], [], []
         for change in self.changes:
@@ -357,18 +361,18 @@ class Place(TimedHolds):
         return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
 
     def _is_met(self, change: Change, one: HoldRecord, view: View) -> bool:
-        """Return whether a hold is the one that a change asks for, or that one extended."""
+        """Return whether a hold is the one that a change requests, or an extended one."""
         wanted, hold = change.hold, one.hold
         if wanted is None or hold is None or wanted.reason != hold.reason:
             return False
         if wanted.ttl_ms is None or hold.ttl_ms is None or self.replaces:
             return wanted.ttl_ms == hold.ttl_ms
-        if view.is_from_earlier_topic(one):  # members obey it until its later end
+        if view.is_from_earlier_topic(one):  # members obey it until its own end
             return wanted.ttl_ms == hold.ttl_ms
         return wanted.ttl_ms <= hold.ttl_ms
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest."""
+        """Return the parts of the action that a digest covers."""
         return [*TimedHolds.facts(self), self.reason]
 
 
@@ -381,10 +385,10 @@ def place_action(
     for_: str | None,
 ) -> Place:
     """
-    Return the action of placing holds, from what an operator typed.
+    Return the action that places holds, from the text that an operator typed.
 
     Args:
-        group: the group that shall obey.
+        group: the group that must obey the holds.
         owner: the owner of the holds.
         texts: the scopes as they were typed.
         reason: the reason, as text for people.
@@ -418,10 +422,10 @@ def duration_of(for_: str, name: str = "for") -> float:
 
     Args:
         for_: the duration.
-        name: what the message calls it: the field of a form, or the option.
+        name: the field of a form, or the option, that the message names.
 
     Raises:
-        HoldSettingError: it is not a duration.
+        HoldSettingError: the text is not a duration.
     """
     try:
         return parse_duration(for_)
@@ -440,7 +444,8 @@ def _is_lasting(view: View, one: HoldRecord) -> bool:
 
 
 def _needs(plan: Plan, action: Place, cluster: Cluster) -> Iterator[Need]:
-    # An unchanged hold needs no consent: a loop that repeats a command is not asked.
+    # An unchanged hold needs no consent, so that a loop can repeat a command without
+    # one.
     view, group = plan.view, action.group
     keys = {one.key.scope for one in plan.changes}
     todo = [one for one in action.scopes if str(one) in keys]
@@ -450,7 +455,7 @@ def _needs(plan: Plan, action: Place, cluster: Cluster) -> Iterator[Need]:
         )
         yield Need(
             consent=Consent.FUTURE,
-            why=f"no group {group!r} here{meant}",
+            why=f"unknown group {group!r}{meant}",
             ask=f"Hold {group} before it exists",
         )
     elif why := scopes.mistakes(view, todo, cluster.topics):
@@ -488,9 +493,9 @@ class Extend(TimedHolds):
     Makes existing holds of an owner last longer.
 
     The holds keep their id, their reason, and the time at which they were placed. If no
-    member reports the broker's time they may last longer than asked for, and never shorter
-    than before. A hold that the holds topic has lost is written to it again, if it would
-    end no earlier.
+    member reports the broker's time, they may last longer than requested, but never end
+    earlier than before. A hold that the holds topic has lost is written again if it
+    would end no earlier.
 
     Attributes:
         offset: the offset of the hold as it was shown; None if none was shown.
@@ -500,7 +505,7 @@ class Extend(TimedHolds):
     offset: int | None = None
 
     def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
-        """Return the plan; it is refused if one hold cannot be extended."""
+        """Return the plan, which is refused if one hold cannot be extended."""
         view, shown = plan.view, self.offset
         own = {one.key: one for one in plan.own}
         keys = self.keys(view)
@@ -515,7 +520,7 @@ class Extend(TimedHolds):
         return evolve(plan, needs=needs, changes=longer, renewed=lost)
 
     def _changed_since(self, plan: Plan, shown: int, *, is_all: bool) -> Plan:
-        """Return the plan if a hold is no longer the record that was shown."""
+        """Return the plan for a hold that is no longer the record that was shown."""
         ttl_ms = new_hold(None, self.seconds).ttl_ms
         is_done = is_all and all(
             one.hold is not None
@@ -534,7 +539,7 @@ class Extend(TimedHolds):
     def _refusals(
         self, key: ControlKey, own: HoldRecord | None, plan: Plan
     ) -> Iterator[Need]:
-        """Yield reasons why a hold cannot be extended; the first counts."""
+        """Yield reasons why a hold cannot be extended; the first reason counts."""
         scope, view, again = key.scope, plan.view, "pause places it again"
         if is_later(own) or (own is None and later_version_scopes(plan, key)):
             yield refusal(f"a later version holds {scope}", "upgrade first")
@@ -561,7 +566,8 @@ class Extend(TimedHolds):
         hold, end, seconds = own.hold, own.expires_at, self.seconds
         if end is not None:
             # The broker counts from its own time, which is no earlier than the proven
-            # one; a topic with the times of hosts counts from this host's.
+            # time. On a topic with the timestamps of hosts, the duration counts from
+            # this host's time.
             times = view.times
             begin = times.proven if times.is_by_broker else times.wall
             seconds = max(seconds, end - begin)
@@ -570,18 +576,18 @@ class Extend(TimedHolds):
         return Change(own.key, longer).held_since(own.since)
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about the longer holds, or that they were extended already."""
+        """Yield sentences about the extended holds, or that they are extended already."""
         if plan.is_done:
             return (("note", f"extended already: {one}") for one in _rows(plan.own))
         return TimedHolds.points(self, plan)
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest."""
+        """Return the parts of the action that a digest covers."""
         return [*TimedHolds.facts(self), self.offset]
 
 
 def _over(own: HoldRecord, view: View) -> str:
-    """Describe that a hold has ended, or may have; empty if no clock is past its end."""
+    """Describe that a hold has or may have ended; empty if no clock is past its end."""
     end, lifted = own.expires_at, view.lifted_by([own])
     if end is not None and lifted is not None:
         return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
@@ -596,13 +602,13 @@ def _over(own: HoldRecord, view: View) -> str:
 @frozen(kw_only=True)
 class NamedHold:
     """
-    The name of a hold that shall be lifted.
+    The name of a hold to lift.
 
     Attributes:
         scope: its scope, as text.
         owner: its owner.
-        id: its id, if the operator was shown it; else None.
-        offset: its offset, if the operator was shown it; else None.
+        id: its id, if the operator has seen the id; else None.
+        offset: its offset, if the operator has seen the offset; else None.
     """
 
     scope: str
@@ -612,11 +618,11 @@ class NamedHold:
 
     @property
     def was_shown(self) -> bool:
-        """Whether it names one record, and not any hold of the owner there."""
+        """Whether the name means one shown record, not any hold of its owner and scope."""
         return self.id is not None or self.offset is not None
 
     def names(self, one: HoldRecord) -> bool:
-        """Return whether this record is the one that was shown; True if none was."""
+        """Return whether this record is the one that was shown; True if none was shown."""
         is_id = self.id in {None, one.hold.hold_id if one.hold else ""}
         return is_id and self.offset in {None, one.offset}
 
@@ -626,15 +632,16 @@ class Lift:
     """
     Lifts holds of a group.
 
-    The lift is done already if the holds were shown and no owner has any of them any more;
-    a hold may have been the only trace of its group. A hold that the holds topic has lost
-    and members still obey counts as existing.
+    The lift counts as done if the holds were shown and no owner has any of them any
+    more; the group may be unknown then, because a hold may have been its only trace. A
+    hold that the holds topic has lost and members still obey counts as existing.
 
     Attributes:
         group: the group that obeys them.
         holds: the holds.
-        by: the operator who lifts them, and must type the scopes of others' holds; None if
-            the action names the owner anyway, and may name holds that do not exist.
+        by: the operator who lifts the holds, and must type the scopes of others' holds;
+            None if the action names each owner anyway, and may name holds that do not
+            exist.
     """
 
     group: str
@@ -688,7 +695,7 @@ class Lift:
             yield Need(
                 consent=Consent.FORCE,
                 why="; ".join(reasons(undone)),
-                ask="resume --force lifts it, and leaves what is not moved where it is",
+                ask="resume --force lifts it, and leaves unmoved partitions where they are",
             )
         is_another = [one for one in plan.own if self.by not in {None, one.key.owner}]
         others = {one.key.scope: one.key.owner for one in is_another}
@@ -705,26 +712,26 @@ class Lift:
                 yield refusal(why, "give the hold's id or offset too")
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about partitions that begin to flow, and that others keep held."""
+        """Yield sentences about partitions that flow again or that others keep held."""
         for one in plan.kept:
             yield "note", f"kept by members, as the holds topic has lost it: {one.line}"
         if free := flowing(plan):
             flow = f"{counted(len(free), 'partition')} {_verb(free, 'flows', 'flow')} again"
             yield "note", f"{flow}: {partitions_text(free)}"
-            yield _waiting(waiting(plan.view, free), "come{} at once")
+            yield _waiting(waiting(plan.view, free), "arrive{} immediately")
         else:
-            yield "waiting", "nothing begins to flow by it now"
+            yield "waiting", "no partition starts to flow now"
         if kept := covered(plan.others, plan.covers):
             stay = f"{counted(len(kept), 'partition')} {_verb(kept, 'stays', 'stay')}"
             yield "waiting", f"{stay} held by others"
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest."""
+        """Return the parts of the action that a digest covers."""
         holds = [(one.scope, one.owner, one.id, one.offset) for one in self.holds]
         return [self.group, self.by, holds]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
-        """Return the partitions that begin to flow as plain JSON values."""
+        """Return the partitions that start to flow as plain JSON values."""
         return _covers_document(plan, flowing(plan))
 
 
@@ -738,13 +745,13 @@ def not_held(plan: Plan) -> list[str]:
 
 
 def is_later(one: HoldRecord | None) -> bool:
-    """Return whether a later version wrote a hold: another write would lose its fields."""
+    """Return whether a later version wrote a hold, whose new fields our write would lose."""
     return one is not None and one.hold is not None and one.hold.version > VERSION
 
 
 def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the scopes whose keys a later version wrote: only that version writes them.
+    Return the scopes whose keys a later version wrote, and only it can write.
 
     Args:
         plan: the plan.
@@ -757,7 +764,7 @@ def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
-    """Return the partitions that begin to flow when the existing holds are lifted."""
+    """Return the partitions that start to flow when the existing holds are lifted."""
     reads = (patterns.read(one.scope) for one in plan.kept)
     lifted = [*plan.own, *(one.scope for one in reads if one is not None)]
     kept = frozenset(covered(plan.others, plan.covers))
@@ -783,7 +790,7 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     for why, several in ((LACKED, lacked), ("it may have ended", over)):
         for row in _rows(several):
             yield "note", f"would be renewed, as {why}: {row}"
-    if not plan.is_done:  # otherwise the sentence about each unchanged hold has its end
+    if not plan.is_done:  # otherwise the sentence about an unchanged hold has its end
         yield _end(view, seconds)
         yield from _kept(plan, seconds)
 
@@ -854,7 +861,7 @@ def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
 
 def waiting(view: View, partitions: Sequence[TopicPartition]) -> int | None:
     """
-    Return the number of records in partitions after the committed offsets.
+    Return the number of records after the committed offsets of partitions.
 
     None if one of the lags is unknown.
     """

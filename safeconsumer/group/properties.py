@@ -36,13 +36,13 @@ _NUMBERS = {
 _LOGIN = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
 _CARRIED_OVER = (*_TEXTS, *_FILES, *_INLINE, *_NUMBERS, _LOGIN, _HOSTNAME)
-# Java's other names are less similar to these than a typing error is, except this one.
+# Java's other names are less similar to these than typing errors are, except this one.
 _ALIKE = 0.85
 _PASSED_OVER = {"retry.backoff.max.ms"}
 _JAAS = re.compile(
     r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
 )
-# The range of a Java long, in which Kafka keeps milliseconds.
+# The digits of the largest Java long, the type in which Kafka keeps milliseconds.
 _MAX_DIGITS = 19
 _NOT_PEM = (".jks", ".p12", ".pfx")
 
@@ -51,8 +51,8 @@ def read_properties(text: str) -> dict[str, str]:
     """
     Read Java properties.
 
-    ``key=value`` or ``key: value``; comments begin with ``#`` or ``!``; a backslash at
-    the end of a line continues it.
+    A line is ``key=value`` or ``key: value``; comments start with ``#`` or ``!``; a
+    backslash at the end of a line continues the line.
     """
     joined = re.sub(r"\\\r?\n[ \t]*", "", text)
     found = {}
@@ -75,7 +75,7 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
 
     Raises:
         ClientPropertyError: a property cannot be converted, or its name looks like a
-            mistyped name of one that counts; the message has advice.
+            misspelled name of a known property; the message gives advice.
     """
     configs: dict[str, Any] = {}
     for name, value in properties.items():

@@ -19,10 +19,10 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 
 # Seconds after the timeout within which the client itself gives up.
 _MARGIN = 0.5
-# Seconds between two tries of a record that the broker refused for the moment.
+# Seconds between two attempts at a record that the broker refused temporarily.
 _BACKOFF = 0.1
 
-# Errors after which a record may be in the topic nevertheless.
+# Errors after which a record may still be in the topic.
 _UNSURE = (
     kafka_errors.KafkaStorageError,
     kafka_errors.NetworkExceptionError,
@@ -37,7 +37,7 @@ _NO_ANSWER = KeyboardInterrupt("interrupted")
 
 @frozen
 class Change:
-    """The placing of a hold or, without ``hold``, its lift."""
+    """A record that places a hold or, without ``hold``, lifts it."""
 
     key: ControlKey
     hold: ControlHold | None
@@ -47,7 +47,8 @@ class Change:
         Return the change for an owner that holds the scope already.
 
         Args:
-            at: since when, in seconds since the epoch; None if unknown.
+            at: since when the scope is held, in seconds since the epoch; None if
+                unknown.
         """
         if self.hold is None or at is None:
             return self
@@ -68,7 +69,7 @@ def new_hold(reason: str | None, for_: float | None) -> ControlHold:
         for_: seconds until it expires; None for no limit.
 
     Raises:
-        HoldSettingError: it would last for over ten years.
+        HoldSettingError: the hold would last for more than ten years.
     """
     ttl_ms = None if for_ is None else max(1, math.ceil(for_ * 1000))
     if ttl_ms is not None and ttl_ms > wire.MAX_TTL_MS:
@@ -107,23 +108,25 @@ def publish(
     """
     Write the changes and wait until every one is acknowledged.
 
-    The changes are not a transaction: each is complete by itself, and writing it again is
-    safe. A record that may have been written is never sent again automatically: another
-    process may have written the same key meanwhile, and this would undo it. Its result is
-    unknown until the caller writes it again.
+    The changes are not a transaction: each is complete on its own, and writing it again
+    is safe. A record that may have been written is never sent again automatically,
+    because another process may have written the same key since, and sending would undo
+    that. The result is unknown until the caller writes the record again.
 
     Args:
-        connect: makes or returns the client to write with; it must not retry by itself.
+        connect: makes or returns the client to write with, which must not retry by
+            itself.
         topic: the control topic.
         wanted: the changes to write.
-        timeout: the most seconds until each is acknowledged; also that client's
+        timeout: the seconds within which each must be acknowledged; also the client's
             timeout.
 
     Raises:
-        ControlWriteError: one was not acknowledged; the message names the changes that
-            were acknowledged, that were not written, and whose result is unknown.
-        KeyboardInterrupt: it was interrupted; the message is the same.
-        BaseException: a signal handler raised it; the results are unknown.
+        ControlWriteError: a change was not acknowledged; the message names the changes
+            that were acknowledged, those that were not written, and those whose result
+            is unknown.
+        KeyboardInterrupt: the call was interrupted; the message names the same changes.
+        BaseException: a signal handler raised the exception; the results are unknown.
     """
     writing = _Writing(topic, wanted)
     try:
@@ -164,7 +167,7 @@ class _Writing:
         return next((why[one] for one in self._wanted if one in why), None)
 
     def write(self, connect: Callable[[], KafkaProducer], until: float) -> None:
-        """Send each until it is acknowledged, refused, or its result is unknown."""
+        """Send each change until it is acknowledged or refused, or its result is unknown."""
         todo: Sequence[Change] = self._wanted
         while todo:
             for one, future in self._sent(connect, todo).items():
@@ -186,7 +189,7 @@ class _Writing:
         try:
             producer = connect()
             for one in todo:
-                # Until there is an answer it may have been written.
+                # Until there is an answer, the record may have been written.
                 self.refused.pop(one, None)
                 self._unknown[one] = _NO_ANSWER
                 futures[one] = producer.send(

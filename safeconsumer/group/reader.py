@@ -1,4 +1,4 @@
-"""Reads the holds topic on a thread, and begins again after every failure."""
+"""Reads the holds topic on its own thread, and starts again after every failure."""
 
 import logging
 import threading
@@ -17,14 +17,14 @@ from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 
-# Milliseconds; a poll ends at the first record, so this only limits the delay of
-# timers.
+# Milliseconds; a poll returns at the first record, so this only limits how late timers
+# run.
 _POLL_MS = 500
-# The same while a gate waits: a topic may end with records that were compacted away,
-# for which poll() does not return.
+# The same while a gate is closed: if compaction removed a topic's last records, poll()
+# does not return at the end of the topic.
 _EAGER_POLL_MS = 20
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-# Seconds for the thread to end, if the caller gives no limit.
+# Seconds within which the thread must end, if the caller gives no limit.
 _END_SECONDS = 2.0
 
 
@@ -35,7 +35,7 @@ class Reader:
     The reader keeps the holds through every failure: an unreachable broker, a topic
     that is deleted, refused or recreated, or a defect of this package.
 
-    Thread rules: it has one thread; the public methods may be called on any.
+    Thread rules: a reader has one thread; any thread may call the public methods.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Reader:
 
     def start(self, timeout: float) -> None:
         """
-        Begin to read; wait at most this many seconds until the topic is checked.
+        Start to read; wait at most this many seconds until the topic is checked.
 
         Raises:
             ControlTopicError: the topic is unfit; no thread is left running.
@@ -79,12 +79,12 @@ class Reader:
             raise self._refused
 
     def ask_to_stop(self) -> None:
-        """Let the thread and the client end, without waiting; takes no lock."""
+        """Let the thread and the client end, without waiting for them; takes no lock."""
         self._stopping.set()
 
     def stop(self, until: float | None = None) -> None:
         """
-        End the thread, and wait for its end, until a time on the monotonic clock.
+        Stop the thread, and wait for its end until a time on the monotonic clock.
 
         Without ``until`` the wait takes two seconds at most.
         """
@@ -100,11 +100,11 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything on the topic is applied, and no failure followed."""
+        """Whether all records on the topic are applied, and no failure followed."""
         return self._alarms.is_ready
 
     def positions(self) -> Offsets:
-        """Return the offsets below which all records are obeyed."""
+        """Return the offsets below which the member obeys all records."""
         return dict(self._positions)
 
     # ------------------------------------------------------------ the thread
@@ -114,7 +114,7 @@ class Reader:
             try:
                 self._read_or_lose()
             except BaseException:
-                log.exception("a hook wanted to end the reader of the control topics")
+                log.exception("a hook tried to end the reader of the control topics")
                 self._stopping.wait(_BACKOFF[0])
 
     def _read_or_lose(self) -> None:
@@ -129,7 +129,7 @@ class Reader:
             self._wait()
 
     def _wait(self) -> None:
-        # The waits are short, because gates may have to open meanwhile.
+        # The waits are short, because gates may have to open between them.
         wait = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._failures += 1
         self._stopping.wait(wait)
@@ -138,7 +138,7 @@ class Reader:
 
     def _lose(self, reason: str) -> None:
         self._barrier.disconnect()
-        self._checked.set()  # start() must not wait for a check that may never come
+        self._checked.set()  # start() must not wait for a check that may never end
         if not self._stopping.is_set():
             self._alarms.lost(reason)
         log.debug("control topics cannot be read: %s", reason)
@@ -225,6 +225,6 @@ class Reader:
     def _ask(self, answer: Callable[[Offsets | None], object]) -> None:
         try:
             self._topic.ask_end(answer)
-        except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
-            self._failure = error  # this client is broken; the next one asks again
+        except Exception as error:  # noqa: BLE001 - an assignment must not fail with it
+            self._failure = error  # the next client requests the end again
             answer(None)

@@ -30,17 +30,17 @@ _NUL = "\0"
 # Seconds: the largest clock skew that a report may state.
 _MOST_SKEW = 366 * 86_400.0
 
-# The most holds of a worker that a report names; the most holds that its topic has lost,
-# and recreated topics; the most characters of each.
+# The limits of a report: the holds of a worker, the lost holds and recreated topics,
+# and the characters of each line.
 _FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
 STREAM = "stream"
 
-# The partitions of a longer report are left out. Producers compress their records.
+# A longer report leaves out its partitions. Producers compress their records.
 MAX_REPORT_BYTES = 512 * 1024
 
-# More partitions than a cluster has: a larger report could only keep readers busy.
+# More partitions than any cluster has; a larger report could only keep readers busy.
 _MOST_PARTITIONS = 1_000_000
 
 
@@ -61,7 +61,7 @@ class KeptHold:
 
 
 def kept_holds_text(several: Sequence[KeptHold]) -> str:
-    """Describe the first few of such holds."""
+    """Describe the first few of several kept holds."""
     more = [f"and {len(several) - _FEW} more"] if len(several) > _FEW else []
     return "; ".join([*(one.line for one in several[:_FEW]), *more])
 
@@ -73,12 +73,13 @@ class Report:
 
     Attributes:
         group: its consumer group.
-        member: a name that no other member has, the same in all its reports.
+        member: a unique name of the member, the same in all its reports.
         client_id: Kafka's ``client_id``.
         host: the host on which it runs.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
-        at_ms: its time, by the member's clock, in milliseconds since the epoch.
-        applied: control topics with the offset up to which it has obeyed.
+        at_ms: when the report was made, by the member's clock, in milliseconds since
+            the epoch.
+        applied: by control topic, the offset up to which the member obeys.
         holds: the number of operators' holds that it obeys.
         skipped: the number of control records that it could not read.
         assigned: owned partitions, as ranges by topic.
@@ -89,17 +90,18 @@ class Report:
         kept: holds that it obeys and that the holds topic does not have any more.
         recreated: topics that were deleted and recreated while it owned partitions of
             them, and whose new records it has not read; at most a hundred.
-        member_id: Kafka's id for the member; empty if it is not one, because it assigned
-            its partitions itself or has not joined; None in an earlier version.
+        member_id: Kafka's id of the member; empty if it is not in the group, because it
+            assigned its partitions itself or has not joined; None in an earlier
+            version.
         generation: the generation of the group in which it is a member; -1 if it is not
             a member; None in an earlier version.
-        resets: lines that begin with a partition, each with the reason why a reset has not
-            moved it yet; at most a hundred. None: it moves nothing, as it is of an earlier
-            version or its settings forbid it.
-        busy: partitions, owned or not, on whose records a handler works, as ranges by
-            topic.
+        resets: lines that start with a partition, each with the reason why a reset has
+            not moved it yet; at most a hundred. None if the member moves nothing,
+            because its version is too old or its settings forbid it.
+        busy: partitions, owned or not, whose records a handler is processing, as ranges
+            by topic.
         skew: seconds by which it lifts holds late; None in an earlier version.
-        kind: ``stream`` for a Spark stream, which is not a member of the group for Kafka;
+        kind: ``stream`` for a Spark stream, which Kafka does not count as a member;
             empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             computed by the reader of the report, not written.
@@ -176,13 +178,13 @@ def for_people(name: str) -> str:
 
 
 def place(tp: tuple[str, int]) -> str:
-    """Return a partition as lines of reports name it: ``re:3`` of the topic ``re``, too."""
+    """Return a partition as lines of reports name it, even ``re:3`` for the topic ``re``."""
     topic, number = tp
     return f"{topic}:{number}"
 
 
 def cut(line: str) -> str:
-    """Return a line, cut to the length that reports have."""
+    """Return a line, cut to the maximum length in reports."""
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
 
 
@@ -218,8 +220,8 @@ def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
 
 
 def _shown(value: object) -> str:
-    # Reports of an earlier version have names with tabs in them. If the tabs made a
-    # report unreadable, no command would wait for its member.
+    # Reports of an earlier version may contain names with tabs. If tabs made a report
+    # unreadable, no command would wait for its member.
     found = of_type(str, value)
     within(len(found), 0, MAX_GROUP_LENGTH)
     return for_people(found)
@@ -248,7 +250,7 @@ def _skew(value: object) -> float:
 _LINE, _NAME = text(_MOST_TEXT), text(MAX_GROUP_LENGTH)
 _KEPT: Mapping[str, Read] = {"owner": _LINE, "scope": _LINE, "line": _LINE}
 
-# A record that lacks one of these, or has an unreadable one, is not a report.
+# A record that lacks one of these fields, or has an unreadable one, is not a report.
 _NEEDED: Mapping[str, Read] = {
     "group": _NAME,
     "member": _shown,
@@ -263,7 +265,7 @@ _NEEDED: Mapping[str, Read] = {
     "quiet": _ranges,
     "gated": OFFSET,
 }
-# Reports of earlier versions lack some of these.
+# Reports of earlier versions lack some of these fields.
 _LATER: Mapping[str, Read] = {
     "is_partial": lambda value: value is True,
     "outages": several(_LINE, _FEW),

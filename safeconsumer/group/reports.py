@@ -1,4 +1,4 @@
-"""Reports to operators what this member obeys, at each change and every few seconds."""
+"""Reports to operators which holds a member obeys, at each change and every few seconds."""
 
 import logging
 import socket
@@ -30,19 +30,20 @@ log = logging.getLogger("safeconsumer.group")
 # Seconds; changes within this time make one report, so that an application that pauses
 # in a loop does not flood the topic.
 _SETTLE = 0.05
-# Seconds before the next try after the status topic was not found.
+# Seconds before the next attempt after the status topic was not found.
 _REST = 20.0
-# The year 2011, of the first Kafka: no broker's clock shows an earlier time.
+# The year 2011, when Kafka was first released; no broker's clock shows an earlier time.
 _KAFKA_MS = 1_293_840_000_000
-# Seconds between reports until the broker's time is known: no hold expires before.
+# Seconds between reports until the broker's time is known, as no hold expires before
+# that.
 _RETRY = 3.0
-# Seconds for the last report: the group waits until the member has left.
+# Seconds for the last report, because the group waits until the member has left.
 _LAST_SECONDS = 1.0
-# The host that reports name, for people.
+# The name of this host in reports, for people.
 HOST = socket.gethostname()[:100]
 # The state of a partition that is not moved yet, without a known obstacle.
 MOVING = "is being moved"
-# The most characters of the client id in the member's name, whose length readers limit.
+# The maximum length of the client id in the member's name, as readers limit that name.
 _MOST_NAME = 200
 
 
@@ -55,8 +56,9 @@ class ControlStatus:
         state: ``ready`` or ``unavailable``.
         skipped: the number of unreadable records.
         applied: the offsets up to which the member obeys.
-        kept: holds that it obeys although their topic was recreated since.
-        resets: the targets of its partitions; None if it moves nothing.
+        kept: holds that the member obeys although their topic was recreated since.
+        resets: the targets of the member's partitions; None if the member moves
+            nothing.
         gated: the number of partitions that wait for the control topics.
     """
 
@@ -70,22 +72,22 @@ class ControlStatus:
 
 class ReportSource(Protocol):
     """
-    The questions that a report asks of a consumer's client, or of a Spark stream.
+    The state of a consumer's client, or of a Spark stream, that a report needs.
 
-    Any thread asks, first for the view of holds, then for the records in hand: the
-    program may have received records of a partition just before the hold. A partition
-    with records in hand is not reported as quiet.
+    Any thread may call these methods. A report reads the view of holds before the busy
+    partitions, because the program may have received records of a partition just before
+    the hold. A busy partition is not reported as quiet.
     """
 
     @property
     def view(self) -> Callable[[], View]:
-        """Returns the holds that it obeys, with its owned and quiet partitions."""
+        """Returns the holds that the client obeys, and its owned and quiet partitions."""
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions whose records the program, or a worker, has in hand."""
+        """Return the partitions whose records the program, or a worker, is processing."""
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
-        """Return the partitions on which the program works on threads; may raise."""
+        """Return the partitions that the program processes on other threads; may raise."""
 
     def membership(self) -> tuple[str, int]:
         """Return Kafka's member id and the generation; empty and -1 outside a group."""
@@ -95,18 +97,18 @@ class ReportSource(Protocol):
 
 
 class Client(ReportSource, Protocol):
-    """The client whose holds group control keeps."""
+    """The client whose holds group control manages."""
 
     ledger: PauseLedger
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Call a function after each join that completes; it must be quick."""
+        """Call a function after each completed join; the function must be quick."""
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Note that the broker's clock showed a time between two monotonic moments."""
+        """Note that the broker's clock showed ``at`` between two monotonic times."""
 
     def carry_out(self, resets: Resets) -> bool:
-        """Move owned partitions to the targets of resets; return False if it cannot."""
+        """Move owned partitions to the targets of resets; return False if unable to do so."""
 
 
 class Reporter:
@@ -117,7 +119,7 @@ class Reporter:
         topic: writes the status topic.
         interval: seconds between reports while there are no changes.
         report: makes a report; called with ``stopped`` at the end, otherwise with None.
-        clock: gets the times that the broker puts into reports.
+        clock: receives the timestamps that the broker gives to reports.
     """
 
     def __init__(
@@ -133,7 +135,8 @@ class Reporter:
         self._make = report
         self._soon = min(interval, _RETRY)
         self._clock = clock
-        # Unlike an Event's set(), put() may interrupt itself: signal handlers pause, too.
+        # Unlike an Event's set(), put() is reentrant: a signal handler that pauses may
+        # call it.
         self._changes: SimpleQueue[None] = SimpleQueue()
         self._stopping = InterruptibleEvent()
         self._is_missing = False
@@ -144,11 +147,11 @@ class Reporter:
         )
 
     def start(self) -> None:
-        """Begin to report."""
+        """Start to report."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Report soon, because of a change. Any thread; it does not block."""
+        """Report a change soon, without blocking. Any thread may call this method."""
         self._changes.put(None)
 
     def ask_to_stop(self) -> None:
@@ -166,8 +169,8 @@ class Reporter:
         Send a last report, and end the thread.
 
         Args:
-            until: the end of the wait, on the monotonic clock; a thread that has not ended
-                by then begins no further report.
+            until: the end of the wait, on the monotonic clock; a thread that has not
+                ended by then starts no further report.
         """
         self.ask_to_stop()
         self._thread.join(max(0.0, min(until - time.monotonic(), _LAST_SECONDS)))
@@ -204,7 +207,7 @@ class Reporter:
         value, at_ms = report_wire.encode_report(report), report.at_ms
         written_ms, sent = self._topic.send(key, value, at_ms)
         now = time.monotonic()
-        # A topic that keeps our own time does not have the broker's times.
+        # A topic that keeps our own timestamp does not have the broker's timestamps.
         if written_ms == at_ms or written_ms < _KAFKA_MS:
             self._clock.failed(now, is_final=True)
         else:
@@ -219,7 +222,7 @@ class MemberReports:
         group: the consumer group.
         client_id: the consumer's ``client_id``.
         read_status: returns the state of the control topics.
-        client: has the holds that it obeys, and the partitions with records in hand.
+        client: gives the holds that the member obeys, and its busy partitions.
         skew: seconds by which this member lifts holds late.
     """
 
@@ -242,7 +245,7 @@ class MemberReports:
         self._has_failed = False
 
     def report(self, state: str | None = None) -> Report:
-        """Return the present report; with a state it names no owned and quiet partitions."""
+        """Return the current report; with ``state`` it names no owned or quiet partitions."""
         status = self._read_status()
         view = self._client.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}
@@ -278,7 +281,8 @@ class MemberReports:
         )
 
     def _busy_elsewhere(self, view: View) -> frozenset[TopicPartition]:
-        # Revoked partitions count: their next owner cannot report on these threads.
+        # Revoked partitions count, because their next owner cannot report these
+        # threads.
         try:
             named = self._client.busy_elsewhere()
             return frozenset((str(topic), int(number)) for topic, number in named)

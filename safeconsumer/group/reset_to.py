@@ -1,8 +1,8 @@
 """
-Decides to which offsets a group is moved under a hold, and asks brokers once.
+Determines the offsets to which a group is moved under a hold, and queries brokers once.
 
-The targets become part of the owner's holds that cover the partitions; these holds lose
-their end. :mod:`safeconsumer.group.movements` judges the resets that are in force.
+The targets become part of the owner's holds that cover the partitions; these holds no
+longer expire. :mod:`safeconsumer.group.movements` judges the resets that are in force.
 """
 
 import re
@@ -61,7 +61,7 @@ from safeconsumer.holds.hold import OPERATOR
 from safeconsumer.holds.scope import Everything, Pattern, Scope
 
 _ASK_TIMEOUT_MS = 10_000
-# Logs whose ranges a refusal shows.
+# The maximum number of logs whose offset ranges a refused plan lists.
 _MOST_LOGS = 5
 # The id that a broker reports for a topic from before Kafka 2.8.
 _NO_ID = UUID(int=0)
@@ -94,10 +94,10 @@ def parse_target(text: str, name: str = "to") -> ResetTarget:
 
     Args:
         text: the target.
-        name: what the message calls it: the field of a form, or the option.
+        name: the field of a form, or the option, that the message names.
 
     Raises:
-        HoldSettingError: it is not a target; the message describes how to write one.
+        HoldSettingError: the text is not a target; the message shows how to write one.
     """
     typed = text.strip()
     if typed in {"earliest", "latest"}:
@@ -131,8 +131,8 @@ class PartitionMove:
 
     Attributes:
         start: the first offset of its log.
-        end: the offset behind its last record.
-        committed: the group's committed offset at that time; None if there is none.
+        end: the offset after its last record.
+        committed: the group's committed offset; None if there is none.
         offset: the target; None if the target counts from a committed offset and there
             is none.
     """
@@ -144,7 +144,7 @@ class PartitionMove:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the target is outside of the log."""
+        """Whether the target is outside the log."""
         return self.offset is not None and not self.start <= self.offset <= self.end
 
 
@@ -160,13 +160,13 @@ def reset_action(
     Return the action with the offset of each partition that the scopes cover.
 
     Args:
-        admin: the client that asks brokers.
+        admin: the client that queries brokers.
         view: the group, with its committed offsets.
         owner: the owner of the holds.
-        scopes: the scopes that shall be moved.
+        scopes: the scopes to move.
         to: the target. ``latest``, or a time after the last record, is the end of the
-            completed transactions: a group that reads only committed records must not
-            pass over open ones.
+            completed transactions, because a group that reads only committed records
+            must not skip open transactions.
 
     Raises:
         KafkaError: a broker does not answer, or a partition does not exist.
@@ -193,7 +193,7 @@ def reset_action(
         if to.at_ms is not None:
             later = offsets_at(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
-    # asked for last, as the logs may grow meanwhile
+    # requested last, because the logs may grow until then
     ends = offsets_at(OffsetSpec.LATEST)
     return ResetTo(
         group=view.group,
@@ -215,9 +215,9 @@ def reset_action(
 
 def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
     """
-    Return the topics that are not moved: no member reads them, and no scope names them.
+    Return the topics not moved because no member reads them and no scope names them.
 
-    Their reset would not be done while the group has members.
+    A reset of these topics would not be carried out while the group has members.
     """
     if view.unsettled:
         return []
@@ -233,7 +233,8 @@ def _asked_already(
     """
     Return the targets of an owner's holds for which the same text was typed.
 
-    A target of a topic that was recreated since belongs to the deleted topic.
+    Targets of a topic that was recreated since are left out, as they belong to the
+    deleted topic.
     """
     same = [
         evolve(one, hold=evolve(one.hold, reset=_typed_as(one.hold.reset, to.text)))
@@ -272,7 +273,8 @@ def commit_for_empty_group(
     """
     Commit the targets for a group without members and without reports of readers.
 
-    Kafka refuses that as soon as there is a member, which moves its partitions itself.
+    Kafka refuses such a commit as soon as the group has a member, which then moves its
+    partitions itself.
 
     Raises:
         KafkaError: this login may not commit for the group, or a broker does not answer.
@@ -302,7 +304,7 @@ class ResetTo:
     Attributes:
         group: the group.
         owner: the owner of the holds.
-        scopes: the scopes that shall be moved.
+        scopes: the scopes to move.
         asked: the target, as it was typed.
         places: the movement of each partition, by the brokers' answers.
         topic_ids: topics with their ids, as Kafka writes them.
@@ -316,8 +318,9 @@ class ResetTo:
     topic_ids: Mapping[str, str]
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
-        """Return the hold of the owner that covers each partition, the first of several."""
-        # Here a key of a later version covers everything; only that version writes it.
+        """Return the owner's hold that covers each partition; the first if several do."""
+        # For this version a key of a later version covers everything; only that version
+        # writes such a key.
         held = [
             one
             for one in view.lasting
@@ -387,15 +390,15 @@ class ResetTo:
         )
 
     def _no_places(self, view: View, cluster: Cluster) -> Iterator[Need]:
-        """Yield the reason why no partition is moved, or not every named one."""
+        """Yield the reason why no partition, or not every named partition, is moved."""
         if not view.is_known:
-            why = f"no group {self.group!r} here{suggestion(self.group, cluster.groups())}"
+            why = f"unknown group {self.group!r}{suggestion(self.group, cluster.groups())}"
             yield refusal(why, "look for a typing error")
         elif why := mistakes(view, self.scopes, cluster.topics):
             yield refusal(why, "look for a typing error")
         elif not self.places and (left := _left(view, self.scopes)):
             why = f"no member of the group reads {', '.join(left)}"
-            yield refusal(why, "name it to move it all the same")
+            yield refusal(why, "name it to move it anyway")
         elif not self.places:
             yield refusal(f"{self.group} consumes nothing", "nothing can be moved")
 
@@ -404,7 +407,7 @@ class ResetTo:
             why = f"{partitions_text(bare)} is not held by {self.owner}"
             yield refusal(why, "pause it first, and wait until quiet")
         if unset := [tp for tp, at in self.places.items() if at.offset is None]:
-            why = f"nothing is committed of {partitions_text(unset)} to count from"
+            why = f"nothing is committed for {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
         if why := "; ".join(self._outside()):
             yield refusal(why, "choose an offset inside the log")
@@ -418,7 +421,7 @@ class ResetTo:
             yield refusal(why, "place a hold for each topic")
 
     def _outside(self) -> Iterator[str]:
-        """Yield the ranges of a few logs whose targets are outside of them."""
+        """Yield the offset ranges of a few logs whose targets are outside their range."""
         found: dict[tuple[int, int, int], list[TopicPartition]] = {}
         for tp, at in self.places.items():
             if at.is_outside and at.offset is not None:
@@ -428,7 +431,7 @@ class ResetTo:
             log = f"{partitions_text(tps)} {verb} offsets {start:,} to {end:,}"
             yield f"{log}, so {they} cannot move to {offset:,}"
         if left := [tp for tps in tuple(found.values())[_MOST_LOGS:] for tp in tps]:
-            yield f"{partitions_text(left)} are outside of their logs, too"
+            yield f"{partitions_text(left)} are outside their logs, too"
 
     def _moved_by_others(self, view: View) -> Iterator[str]:
         found: dict[str, list[Movement]] = {}
@@ -466,18 +469,18 @@ class ResetTo:
                 kind = "again" if at.offset < known else "passed over"
                 more = f"   {count:,} {kind}" if count else "   stays"
             if at.is_outside:
-                more = "   outside of the log"
+                more = "   outside the log"
             yield f"{name_of(tp)}  {before} -> {after}{more}"
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield each movement, the ends that holds lose, and the topics that stay."""
+        """Yield each movement, the expiries that holds lose, and the topics that stay."""
         yield from (("note", row) for row in self.rows())
         for one in plan.own:
             if one.expires_at is not None:
                 end = f"your hold of {one.key.scope} ends at {utc(one.expires_at)}"
                 yield (
                     "waiting",
-                    f"{end}: that is taken away, and it stays until resumed",
+                    f"{end}: this end is removed, and the hold stays until resumed",
                 )
         yield from (("waiting", one.why) for one in plan.needs if one.why)
         there = {tp.topic for tp in self.places}
@@ -490,7 +493,7 @@ class ResetTo:
                 yield "note", f"{report.client_id} is a stream: its offsets do not move"
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest."""
+        """Return the parts of the action that a digest covers."""
         to = sorted((*tp, at.offset) for tp, at in self.places.items())
         return [self.group, self.owner, to, sorted(self.topic_ids.items())]
 

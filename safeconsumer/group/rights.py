@@ -26,9 +26,10 @@ class Grant:
     Attributes:
         principal: ``User:alice``.
         kind: ``topic`` or ``group``.
-        name: of the resource; if it ends with ``*``, all resources with that prefix.
-        operations: Kafka's names, such as ``Describe``, which ``Read`` and ``Write``
-            imply.
+        name: the name of the resource; if it ends with ``*``, all resources with that
+            prefix.
+        operations: the operations by Kafka's names, such as ``Describe``, which
+            ``Read`` and ``Write`` imply.
     """
 
     principal: str
@@ -38,12 +39,12 @@ class Grant:
 
     @property
     def is_prefix(self) -> bool:
-        """Whether it is for all resources whose names begin with the name."""
+        """Whether the grant is for all resources whose names start with its name."""
         return self.name.endswith(_ANY) and self.name != _ANY
 
     @property
     def pattern(self) -> str:
-        """The name as an ACL has it."""
+        """The name in the form that ACLs use."""
         return self.name[:-1] if self.is_prefix else self.name
 
     def command(self) -> str:
@@ -70,7 +71,7 @@ class Grant:
 def listing(settings: Control) -> str:
     """Return the command of Kafka's own tool that lists the ACLs of the topics."""
     names = " ".join(f"--topic {shlex.quote(one)}" for one in settings.topics)
-    # "match" lists ACLs by prefixes and by *, too.
+    # "match" also lists ACLs for prefixes and for *.
     return (
         f"kafka-acls.sh --bootstrap-server ... --list {names} "
         "--resource-pattern-type match"
@@ -93,7 +94,7 @@ def grants(
     Args:
         settings: the names of the control topics.
         operators: principals who place and lift holds.
-        members: principals of consumers; they can already read their own topics.
+        members: principals of consumers, which can already read their own topics.
         groups: consumer groups that operators may see.
         topics: the topics of these groups.
     """

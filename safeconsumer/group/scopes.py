@@ -1,4 +1,4 @@
-"""Reads scopes as they are typed, and suggests corrections of mistakes."""
+"""Parses scopes as users type them, and suggests corrections of mistakes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -19,12 +19,12 @@ _FEW = 5
 
 def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
     """
-    Read scopes; ``orders:0-2,5`` is four scopes.
+    Parse scopes; ``orders:0-2,5`` means four scopes.
 
     Raises:
-        HoldSettingError: the group's name is not legal.
+        HoldSettingError: the group's name is invalid.
         ScopeSyntaxError: a text is not a scope, or not a range.
-        MissingExtraError: google-re2 is missing, and one is a pattern.
+        MissingExtraError: a text is a pattern, and google-re2 is missing.
     """
     checked_group(group)
     every = (one for text in texts for one in ranges.spread(text))
@@ -51,7 +51,7 @@ def checked_group(group: str) -> str:
     Return a group's name if control records can name the group.
 
     Raises:
-        HoldSettingError: they cannot.
+        HoldSettingError: control records cannot name the group.
     """
     if wire.is_group(group):
         return group
@@ -66,8 +66,8 @@ def mistakes(
     """
     Describe the scopes that cover nothing, each with a suggestion.
 
-    While the owners of partitions are unknown, the description names only that. ``@all``
-    is never a mistake, whatever it covers.
+    While the owners of partitions are unknown, the description states only that.
+    ``@all`` is never a mistake, whatever it covers.
 
     Args:
         view: the group.
@@ -108,7 +108,7 @@ def _cover_nothing(several: Sequence[Scope]) -> str:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return the names that are like a name, as the end of a sentence."""
+    """Return the names that are similar to a name, as the end of a sentence."""
     found = get_close_matches(name, dict.fromkeys(names), n=3)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
@@ -118,7 +118,7 @@ def unknown_group(view: View, names: Iterable[str]) -> str:
     held = "and no hold for it"
     if view.ends is None:
         held = f"and whether it is held is not known ({'; '.join(view.unread)})"
-    return f"no group {view.group!r} here, {held}{suggestion(view.group, names)}"
+    return f"unknown group {view.group!r}, {held}{suggestion(view.group, names)}"
 
 
 def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:

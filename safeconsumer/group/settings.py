@@ -1,4 +1,4 @@
-"""Defines ``Control``: how a member takes part in group control."""
+"""Defines ``Control``, the settings with which a member takes part in group control."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -33,7 +33,7 @@ def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None
 
 
 def _is_known(_self: object, _attribute: object, value: object) -> None:
-    if value not in ("hold", "run"):  # a list has no hash
+    if value not in ("hold", "run"):  # not a set: a list has no hash
         message = f'unavailable must be "hold" or "run", not {value!r}'
         raise ControlSettingError(message)
 
@@ -68,7 +68,7 @@ def _copied(value: object) -> object:
 
 def _are_settings(_self: object, _attribute: object, value: object) -> None:
     if not isinstance(value, Mapping):
-        what = type(value).__name__  # it may be a password
+        what = type(value).__name__  # the value may be a password
         message = (
             f"client_configs must be a dict of kafka-python's settings, not {what}"
         )
@@ -83,8 +83,8 @@ class Control:
     Makes a member obey holds that are kept in Kafka, for its whole group.
 
     Attributes:
-        holds_topic: the topic of the holds: clients that may write it place and lift
-            holds; members only read it.
+        holds_topic: the topic of the holds; clients that may write to it place and lift
+            holds, and members only read it.
         status_topic: the topic to which members report; None for no reports.
         unavailable: the treatment of newly assigned partitions while the holds topic
             cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
@@ -97,13 +97,14 @@ class Control:
         check_interval: seconds between checks of the topics' settings; they are also
             checked when the reader connects. A topic that has become unfit counts as
             unavailable until it is repaired.
-        start_timeout: the most seconds for which the consumer's constructor waits for
-            the topics' settings: it refuses topics from which Kafka would delete holds.
-        trust_topic: whether the member does not ask for those settings, for brokers that
-            cannot answer; a warning reports that once.
-        resets: whether this member moves its partitions if a hold of its group asks for
-            that. False: it only holds, for teams that grant the right to hold but not
-            the right to skip data; ``status`` shows that.
+        start_timeout: the maximum seconds for which the consumer's constructor waits
+            for the topics' settings; the constructor refuses topics from which Kafka
+            would delete holds.
+        trust_topic: whether the member does not request those settings, for brokers
+            that cannot return them; a warning reports that once.
+        resets: whether this member moves its partitions if a hold of its group requests
+            that. If False, the member only holds, for teams that grant the right to
+            hold but not the right to skip data; ``status`` shows that.
         client_configs: kafka-python settings for the control clients that differ from
             the consumer's own, such as another ``sasl_plain_username``.
 
@@ -138,10 +139,10 @@ class Control:
     @classmethod
     def prefixed(cls, prefix: str, **settings: Any) -> "Control":  # noqa: ANN401 - the fields
         """
-        Return settings whose control topics have a prefix, as for one team.
+        Return settings whose control topics have a prefix, for example for one team.
 
-        Clients that may write a team's topics may lift holds of every group that reads
-        them.
+        Clients that may write to a team's topics can lift holds of every group that
+        reads them.
 
         Raises:
             ControlSettingError: a value is not acceptable.
@@ -162,14 +163,14 @@ class Control:
 
     def attach(self, client: "Client", configs: Mapping[str, Any]) -> "GroupControl":
         """
-        Begin to control one consumer, which has nothing assigned yet.
+        Start to control one consumer, to which nothing is assigned yet.
 
         Args:
-            client: answers questions about the consumer.
+            client: gives access to the consumer.
             configs: the consumer's kafka-python configuration.
 
         Raises:
-            ControlSettingError: it has no ``group_id``.
+            ControlSettingError: the configuration has no ``group_id``.
             ControlTopicError: the settings of the holds topic would let Kafka delete
                 holds.
         """

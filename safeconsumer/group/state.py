@@ -16,20 +16,20 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets, Targets
 from safeconsumer.holds.scope import Scope
 
-# Seconds between two log lines about unreadable records, however many come.
+# Seconds between two log lines about unreadable records, however many there are.
 _REPORT_SKIPPED_EVERY = 10.0
 # Seconds after which the record of an expired hold is forgotten. Until then a correction of
 # the broker's time can put the hold in force again.
 _KEPT_AFTER_END = 3600.0
-# Seconds between two searches for such records.
+# Seconds between two searches for expired holds to forget.
 _FORGET_EVERY = 60.0
 
 
 class ControlState:
     """
-    Folds control records, and makes the ledger's holds of them.
+    Folds control records, and turns them into the ledger's holds.
 
-    Records come in the topic's order; the last of each key counts.
+    Records arrive in the topic's order; the last record of each key counts.
 
     Args:
         group: the consumer group.
@@ -38,8 +38,8 @@ class ControlState:
         clock: the broker's clock, as far as it is known.
         resets: keeps the targets of resets; None if this member moves nothing.
 
-    Thread rules: any thread; one lock, outside the ledger's. Events wait for the
-    ledger's ``deliver()``.
+    Thread rules: any thread; its lock is taken before the ledger's. The ledger's
+    ``deliver()`` delivers the events.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ControlState:
         self.skipped = 0
 
     def absorb(self, topic: str, records: Iterable[RawRecord]) -> None:
-        """Apply the next records of the holds topic; events name it ``topic``."""
+        """Apply the next records of the holds topic, whose name in events is ``topic``."""
         with self._lock:
             fresh, skipped = self._fold.take(records)
             self.skipped += skipped
@@ -76,7 +76,7 @@ class ControlState:
                 self._forget_expired(moment)
 
     def topic_recreated(self) -> None:
-        """Note that the topic was recreated: its offsets start over, the holds stay."""
+        """Note that the topic was recreated; its offsets start over, and the holds stay."""
         with self._lock:
             self._fold.topic_recreated()
             self._follow(())
@@ -130,7 +130,8 @@ class ControlState:
 
     def _targets(self) -> Targets:
         # Members keep the holds of a topic that was recreated. They do not know whether
-        # these were lifted meanwhile, and which offsets were committed: they move nothing.
+        # these holds were lifted since, or which offsets were committed, so they move
+        # nothing.
         return targets_of(
             one
             for one in self._fold.resets()
@@ -138,9 +139,9 @@ class ControlState:
         )
 
     def _forget_expired(self, moment: tuple[float, float]) -> None:
-        # No tombstone is written for an expired hold, and a program may hold with an
-        # owner for each job. A hold that this forgets cannot come back, so both the
-        # broker's time and ours must be past its end: either may be wrong by days.
+        # No tombstone is written for an expired hold, and a program may use another
+        # owner for each job. A forgotten hold cannot come back, so both the broker's
+        # time and ours must be past its end, because either may be wrong by days.
         self._forgot_at = moment[0]
         now = self._clock.time(moment)
         if now is None:
@@ -170,11 +171,11 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # The duration of such a hold counts from the moment when it is read, so the
+            # Without a record time the duration counts from the time of reading, so the
             # hold ends late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
-        deadline = None  # while the broker's time is unknown, no hold may expire
+        deadline = None  # while the broker's time is unknown, no hold expires
         if expires_at is not None and now is not None:
             deadline = moment[0] + (expires_at + self._skew - now)
         scope, owner = key
@@ -190,10 +191,10 @@ class ControlState:
 
     def apply_broker_time(self) -> None:
         """
-        Set the deadlines of holds by the present estimate of the broker's time.
+        Set the deadlines of holds by the current estimate of the broker's time.
 
-        Holds that had expired by an earlier estimate are placed again if the new one has
-        not reached their end.
+        Holds that had expired by an earlier estimate are placed again if the new
+        estimate has not reached their end.
         """
         with self._lock:
             moment = self._ledger.now()
@@ -232,14 +233,14 @@ class ControlState:
             event = control_events.ControlNotUnderstood
             self._ledger.emit(event, hold=hold, why=read.trouble)
         if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
-            # A key of a later version, or with another spelling, is another hold.
+            # A key of a later version, or with another spelling, means another hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
 
 
 def _forgotten(reason: str | None) -> str:
-    # The note comes first, as reports cut long lines.
-    return f"(its reset is forgotten: ask for it again) {reason or ''}".rstrip()
+    # The note comes first, because reports cut long lines.
+    return f"(its reset is forgotten: request it again) {reason or ''}".rstrip()
 
 
 def is_over(hold: Hold, moment: tuple[float, float]) -> bool:

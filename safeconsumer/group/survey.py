@@ -1,4 +1,4 @@
-"""Asks the cluster about groups: their members, committed offsets and lags."""
+"""Queries the cluster about groups: their members, committed offsets and lags."""
 
 import math
 import re
@@ -29,18 +29,20 @@ AWAY = (
     kafka_errors.RequestTimedOutError,
     OSError,
 )
-"""Errors of any request to a broker that cannot be reached."""
+"""Errors that a request to an unreachable broker can cause."""
 
 _DEAD = "Dead"
 _NO_GROUP: Mapping[str, Any] = {"group_state": _DEAD, "members": ()}
 _UNKNOWN_GROUP: dict[str, Any] = {"group_state": UNKNOWN, "members": ()}
 _ASK_TIMEOUT_MS = 5_000
-# Seconds for lags, which no verdict needs, from all brokers and from each.
+# Seconds to wait for lags, which no verdict needs: from all brokers, and from each
+# broker.
 _EXTRA_SECONDS = 3.0
 _EXTRA_SECONDS_EACH = 1.5
 
-# Seconds: the controller fences a broker 9 s after its last heartbeat, by Kafka's setting
-# broker.session.timeout.ms; then the next coordinator loads the group.
+# Seconds for a failover: the controller fences a broker 9 s after its last heartbeat
+# (Kafka's setting broker.session.timeout.ms); then the next coordinator loads the
+# group.
 _COORDINATOR_SECONDS = 12.0
 _COORDINATOR_BACKOFF = 0.2
 _COORDINATOR_ERRORS = (
@@ -53,7 +55,7 @@ _COORDINATOR_ERRORS = (
 
 # By group, the requests without an answer, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
-# By group, the error of a request about it.
+# By group, the error of a request about the group.
 _Errors = dict[str, Exception]
 
 T = TypeVar("T")
@@ -66,8 +68,8 @@ class Survey:
 
     Attributes:
         facts: by group, its members and committed offsets.
-        lags: by group, the number of records that wait in partitions with a committed
-            offset, of groups whose lags were asked for.
+        lags: by group, the lag of each partition with a committed offset, for groups
+            whose lags were requested.
         unread: by group, the requests without an answer, each with the reason, as text.
         away: the brokers that do not answer, each with its error.
     """
@@ -96,7 +98,7 @@ def listed_groups(
     answer, with their errors.
 
     Raises:
-        KafkaError: no broker answers, or one refuses.
+        KafkaError: no broker answers, or a broker refuses.
     """
     found: list[str] = []
     away: dict[int, Exception] = {}
@@ -124,15 +126,15 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
     """
     Return the cluster's answers about all groups, without lags.
 
-    If the cluster refuses to describe one group, or one group's coordinator cannot answer,
-    the others are not affected.
+    If the cluster refuses to describe one group, or one group's coordinator cannot
+    answer, the other groups are not affected.
 
     Args:
         admin: the client.
-        besides: further groups, which the cluster perhaps does not list.
+        besides: further groups, which the cluster may not list.
 
     Raises:
-        KafkaError: no broker answers, or one refuses to list its groups.
+        KafkaError: no broker answers, or a broker refuses to list its groups.
     """
     listed, away = listed_groups(admin)
     groups = sorted({*listed, *besides})
@@ -156,13 +158,14 @@ def facts_of_one(
     Args:
         admin: the client.
         group: the group.
-        until: when it stops waiting for the group's next coordinator, on the monotonic
-            clock; it never waits for longer than a broker's failover takes.
+        until: when the call stops waiting for the group's next coordinator, on the
+            monotonic clock; it never waits longer than a broker's failover takes.
 
     Raises:
         KafkaError: the cluster does not answer, or refuses.
     """
-    # A coordinator may move or die, and a cluster's first is created only on demand.
+    # A coordinator may move or die, and a cluster's first coordinator is created only
+    # on demand.
     until = min(until, time.monotonic() + _COORDINATOR_SECONDS)
     while True:
         facts, missing = _asked(admin, [group])
@@ -185,7 +188,7 @@ def with_lags(
 
     Args:
         survey: the survey.
-        groups: the groups whose lags are wanted.
+        groups: the groups whose lags are requested.
         queries: the clients.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
@@ -213,7 +216,7 @@ def ends_of(
     Return the end offsets of the partitions that exist and have a leader.
 
     Raises:
-        KafkaError: one end is not known.
+        KafkaError: the end of a partition is not known.
     """
     by_leader = _by_leader(queries.admin, partitions)
     there = sorted(tp for led in by_leader.values() for tp in led)
@@ -227,7 +230,7 @@ def first_offsets(
     times: Mapping[TopicPartition, float], queries: Queries
 ) -> dict[TopicPartition, int]:
     """
-    Return the first offset at or after a time of each partition that has one.
+    Return each partition's first offset at or after a time, if there is one.
 
     Args:
         times: by partition, seconds since the epoch.
@@ -248,7 +251,7 @@ def _of_each_leader(
     ask: Callable[[list[TopicPartition], int], dict[TopicPartition, T]],
     away: Collection[int] = (),
 ) -> dict[TopicPartition, T]:
-    # A leader that does not answer, or refuses, does not affect the others.
+    # A leader that does not answer, or refuses, does not affect the other leaders.
     deadline = time.monotonic() + _EXTRA_SECONDS
     found: dict[TopicPartition, T] = {}
     for leader, led in _by_leader(admin, partitions).items():
@@ -257,7 +260,7 @@ def _of_each_leader(
         left = min(deadline - time.monotonic(), _EXTRA_SECONDS_EACH)
         if left <= 0:
             break
-        # kafka-python leaves out a partition that has lost its leader meanwhile.
+        # kafka-python leaves out a partition that has lost its leader since.
         with suppress(kafka_errors.KafkaError, OSError, KeyError, ValueError):
             found.update(ask(led, int(left * 1000)))
     return found
@@ -304,7 +307,7 @@ def _asked(
         else:
             questions = [
                 (f"{name} cannot be described", why),
-                (f"what {name} has committed cannot be read", uncommitted),
+                (f"committed offsets of {name} cannot be read", uncommitted),
             ]
         if found := [(what, error) for what, error in questions if error is not None]:
             missing[name] = found
@@ -315,8 +318,9 @@ def _asked(
 def _answers(
     admin: KafkaAdminClient, groups: Sequence[str], away: Mapping[int, Exception]
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[_Errors, _Errors]]:
-    # Each coordinator is asked about its own groups. A coordinator that does not answer
-    # is not asked twice, as each request may take seconds; its groups are unknown.
+    # Each coordinator is queried about its own groups. A coordinator that does not
+    # answer is not queried twice, because each request may take seconds; its groups are
+    # unknown.
     where, unfound = _try(partial(coordinators, admin), groups)
     described: dict[str, Any] = {}
     committed: dict[str, Any] = {}
@@ -348,8 +352,8 @@ def _described(
     found: dict[str, Any] = dict(
         admin.describe_groups(names, group_coordinator_id=node)
     )
-    # To this request a group of the newer protocol does not exist either, and newer
-    # brokers call that an error.
+    # This request does not find groups of the newer protocol either, and newer brokers
+    # report that as an error.
     dead = [name for name, one in found.items() if one["group_state"] == _DEAD]
     if dead:
         found.update(dict.fromkeys(dead, _NO_GROUP))
@@ -363,8 +367,8 @@ def _of_newer_protocol(
     try:
         return describe_consumer_groups(admin, names, node)
     except kafka_errors.UnsupportedVersionError:
-        # Such a broker has no group of that protocol. If the broker lists the name
-        # nevertheless, a proxy hides the request from us.
+        # A broker without this request has no group of that protocol. If the broker
+        # still lists the name, a proxy hides the request from us.
         listed = {one["group_id"] for one in admin.list_groups(broker_ids=[node])}
         return {name: _UNKNOWN_GROUP for name in names if name in listed}
 
@@ -382,8 +386,8 @@ def _error_of(text: str | None) -> Exception | None:
 def _try(
     ask: Callable[[Sequence[str]], tuple[dict[str, Any], _Errors]], names: Sequence[str]
 ) -> tuple[dict[str, Any], _Errors]:
-    # An answer has the refusals of single groups. If a request about all of them fails,
-    # requests about each would fail, too.
+    # An answer contains the errors of single groups. If a request about all groups
+    # fails, a request about each group would fail, too.
     try:
         return ask(names)
     except (*AWAY, kafka_errors.KafkaError) as error:

@@ -15,8 +15,8 @@ class TimedCall(Generic[T]):
 
     Args:
         ask: the function; it may block for any time.
-        tidy: called on the call's thread once it has ended, if it was abandoned; None
-            if no tidying is needed.
+        tidy: called on the call's thread once an abandoned call has ended; None if
+            there is nothing to clean up.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TimedCall(Generic[T]):
         Return the function's result, or raise its exception.
 
         Raises:
-            TimeoutError: the function has not ended after this many seconds; the call
+            TimeoutError: the function has not ended within this many seconds; the call
                 is abandoned.
         """
         self._over.wait(seconds)

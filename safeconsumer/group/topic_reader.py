@@ -1,4 +1,4 @@
-"""Reads single-partition topics step by step: up to their ends, and then onward."""
+"""Reads single-partition topics step by step, up to their ends and beyond."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,11 @@ from safeconsumer.group.control_clients import RecreatedTopic
 
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
-# Seconds; the broker answers an idle fetch every fetch_max_wait_ms.
+# Seconds without an answer after which a fetch has failed; the broker answers an idle
+# fetch every fetch_max_wait_ms.
 _SILENCE = 5.0
 # The number of records to read from the end if a broker cannot look up times; a few
-# seconds rarely have more.
+# seconds rarely contain more.
 _LAST_RECORDS = 20_000
 
 
@@ -24,19 +25,18 @@ class TopicReader:
     """
     Reads topics incrementally, and continues at its positions after every failure.
 
-    After a failure the caller closes the reader. The next :meth:`begin` makes another
+    After a failure the caller closes the reader. The next :meth:`begin` makes a new
     client, and continues at the same positions.
 
-    Thread rules: one thread; :meth:`wake` on any thread.
+    Thread rules: one thread; any thread may call :meth:`wake`.
 
     Args:
-        connect: makes its client.
+        connect: makes the reader's client.
         recent: a topic of which only the last seconds are read; None if there is none.
         seconds: the approximate number of these seconds.
 
     Attributes:
-        positions: the offsets below which everything was returned, past compacted
-            records too.
+        positions: the offsets below which all records that still exist were returned.
     """
 
     def __init__(
@@ -65,22 +65,23 @@ class TopicReader:
         ids: Mapping[str, object] | None = None,
     ) -> tuple[RecreatedTopic, ...]:
         """
-        Ask for the topics' ends, to read from the current positions up to them.
+        Request the topics' ends, to read from the current positions up to them.
 
         Args:
             names: the topics.
-            query_consumer: the consumer that asks for offsets; None: the reading consumer,
-                whose connection a fetch may keep busy.
-            ids: the topics' ids; None: those that the query consumer's metadata has.
+            query_consumer: the consumer that requests offsets; None for the reading
+                consumer, whose connection a fetch may keep busy.
+            ids: the topics' ids; None for those in the query consumer's metadata.
 
         Returns:
-            The topics that were recreated, or cut; they are read from their beginning.
+            The topics that were recreated or truncated, which are read from their
+            start.
 
         Raises:
             KafkaError: the broker does not answer, or refuses.
         """
         if self.replaced(ids or {}):
-            self.close()  # the client's metadata is of the old topic
+            self.close()  # the client's metadata describes the old topic
         is_new = self._consumer is None
         consumer = self._connected(tps := [TopicPartition(name, 0) for name in names])
         query_consumer = consumer if query_consumer is None else query_consumer
@@ -139,8 +140,7 @@ class TopicReader:
         Return the next records by topic, waiting at most this many milliseconds.
 
         Raises:
-            KafkaError: the brokers do not answer, or refuse, or a topic was created
-                again.
+            KafkaError: the brokers do not answer, or refuse, or a topic was recreated.
         """
         # While the caller was busy with records, no fetch was pending.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:
@@ -151,13 +151,13 @@ class TopicReader:
             polled = self._consumer.poll(wait_ms)
         except kafka_errors.LogTruncationError as error:
             # Records that were read are gone, and other records have their offsets. The
-            # next beginning reads the whole topic.
+            # next begin() reads the whole topic.
             self._truncated.update(error.divergent_offsets)
             raise
         waited = self._waited + time.monotonic() - began
         self._waited = 0.0 if polled else min(waited, self.silence())
         # Once the client knows the new id of a recreated topic, it fetches from the old
-        # topic's offset: those records do not follow the earlier ones.
+        # topic's offset, but those records do not follow the earlier ones.
         if replaced := self.replaced(topic_ids(self._consumer, [*self._ids])):
             message = f"{', '.join(replaced)} was recreated"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
@@ -166,8 +166,8 @@ class TopicReader:
         return {tp.topic: records for tp, records in polled.items()}
 
     def replaced(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
-        """Return the topics whose ids differ from those that it reads. Any thread."""
-        # An admin client's ids are text, those of a consumer's metadata are not.
+        """Return the topics whose ids differ from the known ids. Any thread may call it."""
+        # An admin client's ids are text, but the ids in a consumer's metadata are not.
         return tuple(
             name
             for name, one in ids.items()
@@ -177,7 +177,7 @@ class TopicReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to the ends that the topics had at its beginning."""
+        """Whether the reader has reached the ends that the topics had at :meth:`begin`."""
         return all(self.positions.get(tp, 0) >= end for tp, end in self._ends.items())
 
     def silence(self) -> float:
@@ -185,12 +185,12 @@ class TopicReader:
         return 0.0 if self._client is None else self._client.silence()
 
     def wake(self) -> None:
-        """End the wait of a turn under way. Any thread may call it."""
+        """End the wait of a running :meth:`turn`. Any thread may call it."""
         if (client := self._client) is not None:
             client.wake()
 
     def close(self) -> None:
-        """Close the client; the next beginning makes another one."""
+        """Close the client; the next :meth:`begin` makes a new one."""
         consumer, self._consumer, self._client = self._consumer, None, None
         if consumer is not None:
             consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)

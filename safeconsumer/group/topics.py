@@ -1,4 +1,4 @@
-"""Defines the settings of control topics, and checks those that a broker reports."""
+"""Defines the settings of control topics, and checks the settings that a broker reports."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,14 @@ _LEAST_KEPT_MS = _DAY_MS
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
-# The holds topic is the operators' journal.
+# The holds topic serves as the operators' journal for this many days.
 HISTORY_DAYS = 30
 
 # One partition gives one order and one end offset. Holds expire by the broker's time.
-# Kafka compacts no record of the last 30 days; of older records the last of each hold stays,
-# so a member reads the month and these at its start. The maximum is Kafka's default, no
-# limit: a broker's may be shorter, which Kafka refuses together with the minimum.
+# Kafka compacts no record of the last 30 days, and keeps only the last older record of
+# each hold, so a member reads a month's records and these at its start. The maximum
+# compaction lag is Kafka's default, no limit, because a broker's own maximum may be
+# shorter than this minimum, and Kafka refuses such settings.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * _DAY_MS),
@@ -34,7 +35,7 @@ HOLDS_SETTINGS: Mapping[str, str] = {
 }
 ACLS = "safeconsumer control acls prints the ACLs that are needed"
 
-# Settings for state that is not durable: it is written again every few seconds.
+# Settings for state that need not be durable, as it is written again every few seconds.
 STATUS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact,delete",
     "max.message.bytes": str(1024 * 1024),
@@ -52,7 +53,8 @@ class Facts:
 
     Attributes:
         name: the topic.
-        partitions: their number; 0 if the topic does not exist, or is not known.
+        partitions: the number of partitions; 0 if the topic does not exist, or is not
+            known.
         settings: names and values; None if this principal may not see them.
         is_hidden: whether the right to describe it is missing; then its existence is
             unknown.
@@ -74,14 +76,14 @@ def require_fit(facts: Facts) -> None:
     Check that a topic is fit to keep holds, as far as its settings are known.
 
     Raises:
-        ControlTopicError: the topic is unfit; the message has advice.
+        ControlTopicError: the topic is unfit; the message gives advice.
     """
     if wrong := faults(facts):
         raise ControlTopicError("; ".join(wrong))
 
 
 def faults(facts: Facts) -> tuple[str, ...]:
-    """Return the faults of a topic for keeping holds, each with advice; () if it is fit."""
+    """Return why a topic is unfit to keep holds, with advice; () if it is fit."""
     if fault := _not_one(facts, absent(facts.name)):
         return (fault,)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
@@ -108,7 +110,7 @@ def _not_one(facts: Facts, absent: str) -> str:
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
-    """Return recommended changes of a topic that is fit, each as a sentence."""
+    """Return recommended changes to a topic that is fit, each as a sentence."""
     if facts.settings is None:
         return (unknown_settings(facts),)
     what = "holds expire by the clock of the host that placed them"
@@ -130,7 +132,7 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
     """Return the settings that an operator must change, each as a sentence."""
     obeying = (
         "a member that cannot read for so long continues to obey holds that were lifted "
-        "meanwhile"
+        "in the meantime"
     )
     return (
         *_below(facts, "delete.retention.ms", _LEAST_KEPT_MS, obeying),
@@ -163,7 +165,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
 
 
 def _untimed(facts: Facts, what: str) -> tuple[str, ...]:
-    """Return a sentence if a topic is known to keep the times of its producers."""
+    """Return a sentence if a topic is known to keep the timestamps of its producers."""
     kind = "message.timestamp.type"
     if (facts.settings or {}).get(kind, "LogAppendTime") == "LogAppendTime":
         return ()

@@ -43,7 +43,7 @@ def error_text(error: BaseException) -> str:
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Return whether a broker denies this user access, or a topic is unfit for it."""
+    """Return whether a broker denies this user access, or a control topic is unfit."""
     return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
 
 
@@ -53,13 +53,14 @@ def cannot_log_in(error: BaseException | None) -> bool:
 
 
 def _judged(error: BaseException | None) -> _Judgement:
-    # The first row that matches counts: some errors of Kafka are of several kinds.
+    # The first row that matches counts, because some of Kafka's errors have several
+    # kinds.
     for kinds, judgement in _TABLE.items():
         if isinstance(error, kinds):
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
         return _NO_TLS
-    # kafka-python raises a broker's error also if the broker is silent.
+    # kafka-python raises a broker's error even if the broker does not answer.
     is_own = _CLIENT_TIMEOUT in str(error)
     if isinstance(error, kafka_errors.BrokerResponseError) and not is_own:
         return _NOT_NOW if error.retriable else _BROKER_REFUSES

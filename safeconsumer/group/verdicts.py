@@ -1,8 +1,8 @@
 """
 Defines the verdicts on partitions, members and groups, with their words.
 
-Each verdict has a level, two or three words, and a sentence with places for names.
-Commands, pages, REST and metrics print these, and have no words of their own.
+Each verdict has a level, two or three words, and a sentence with placeholders for
+names. Commands, pages, REST and metrics print these, and have no words of their own.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ CONTROL = "SafeConsumer(control=Control())"
 
 
 class Level(StrEnum):
-    """The importance of a verdict; the first is the worst."""
+    """The importance of a verdict; the first level is the worst."""
 
     ALARM = "alarm"
     UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ class Verdict:
 
     @property
     def rank(self) -> int:
-        """Its place among the levels; 0 is the worst."""
+        """The position of its level among all levels; 0 is the worst."""
         return LEVELS.index(self.level)
 
     def filled(self, **names: object) -> "Verdict":
@@ -64,7 +64,7 @@ class Verdict:
         return evolve(self, sentence=self.sentence.format(**names))
 
     def aged(self, age: float) -> "Verdict":
-        """Return the verdict as it counts after this many seconds without an update."""
+        """Return the verdict that counts after this many seconds without an update."""
         # An alarm may still be true; anything else is now unknown.
         known = self if self.level is Level.ALARM else UNKNOWN
         sentence = self.sentence or self.words
@@ -203,7 +203,7 @@ def of_lost(report: Report, now: float | None) -> Verdict:
 
 
 def lost_stream_text(report: Report) -> str:
-    """Describe a stream that no longer reports, or that was stopped in a batch."""
+    """Describe a stream that no longer reports, or that was stopped during a batch."""
     if report.state == "stopped":
         read = ", ".join(sorted(report.busy))
         return (
@@ -248,7 +248,7 @@ class Finding:
             have several findings.
         rank: ``ok``, ``note`` or ``PROBLEM``.
         what: the finding, as a sentence.
-        do: the advice; empty if there is no need for any.
+        do: the advice; empty if none is needed.
     """
 
     id: str

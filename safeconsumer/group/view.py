@@ -1,14 +1,14 @@
 """
-Describes one group at one moment: its members, its partitions, and their verdicts.
+Describes one group at one point in time: its members, partitions, and verdicts.
 
-Commands, pages, JSON and metrics print a :class:`View`. A view makes no requests, and
-computes verdicts when they are first asked for:
+Commands, pages, JSON and metrics show a :class:`View`. A view makes no requests, and
+computes its verdicts on first access:
 
 1. A report counts for the member that Kafka knows by the same member id, in the group's
    current generation (:class:`Member`).
-2. The members that own a partition, or work on it, decide whether it is delivered; the
-   holds that cover it decide the verdict (:class:`Row`).
-3. Members and rows together decide whether the group is quiet (:class:`Quietness`).
+2. The members that own a partition, or work on its records, determine whether it is
+   delivered; the holds that cover it determine its verdict (:class:`Row`).
+3. Members and rows together determine whether the group is quiet (:class:`Quietness`).
 """
 
 from collections import Counter
@@ -44,10 +44,10 @@ UNSEEN = "a consumer that assigns partitions itself and does not report is not s
 UNCOMMITTED = "nothing committed"
 """The words instead of a lag if there is no committed offset."""
 
-# Kafka's states of a group in which its members own what they are assigned.
+# Kafka's group states in which the members own the partitions assigned to them.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
-_IN_HAND = "still works on records that it got of it"
+_IN_HAND = "still works on records that it received before"
 _IN_BATCH = "still reads it in a batch that was planned before"
 _UNREPORTED = "does not report that it owns it"
 _LEFT = "is not in the group any more, and may still deliver it"
@@ -63,12 +63,12 @@ class Times:
     """
     The times that decide whether a hold has ended, in seconds since the epoch.
 
-    A hold whose end is before :attr:`proven` has ended. One whose end is before
-    :attr:`here` alone may have ended, and counts as in force: members obey it.
+    A hold whose end is before :attr:`proven` has ended. A hold whose end is only before
+    :attr:`here` may have ended, and counts as in force, because members obey it.
 
     Attributes:
-        now: the broker's time; None if it is unknown, as no member reports.
-        newest: the time of the newest record; the broker's is no earlier.
+        now: the broker's time; None if it is unknown because no member reports.
+        newest: the time of the newest record; the broker's time is not earlier.
         wall: this machine's time, which may be wrong.
         is_by_broker: whether the broker sets the times of holds' records; otherwise the
             host that writes a record does.
@@ -84,7 +84,7 @@ class Times:
 
     @property
     def proven(self) -> float:
-        """A time that a record proves: the broker's clock is no earlier."""
+        """A time that a record proves; the broker's clock is not earlier."""
         return self.newest if self.now is None else self.now
 
     @property
@@ -98,7 +98,7 @@ NO_TIMES = Times()
 
 def skew_of(own: float, reports: Iterable[Report]) -> float:
     """
-    Return the most seconds by which any member lifts holds late.
+    Return the maximum seconds by which any member lifts holds late.
 
     Args:
         own: this side's setting, which counts if no member reports its own.
@@ -116,10 +116,10 @@ class Member:
     A member that Kafka lists or that reports.
 
     Attributes:
-        facts: its entry in Kafka's list; None for others, which assigned their partitions
-            themselves, or are not in the group any more.
+        facts: its entry in Kafka's list; None for members that assigned their
+            partitions themselves, or are not in the group any more.
         report: its last report; None if it has not reported.
-        verdict: whether it obeys everything on the control topics.
+        verdict: whether it obeys all records of the control topics.
         has_gone: whether it was a member and Kafka no longer lists it; False if Kafka's
             list is not known.
     """
@@ -131,85 +131,85 @@ class Member:
 
     @property
     def id(self) -> str:
-        """An id that no other member has."""
+        """The unique id of the member."""
         if self.facts is not None:
             return self.facts.member_id
         return self.report.member if self.report else ""
 
     @property
     def name(self) -> str:
-        """Its client id."""
+        """The member's client id."""
         if self.facts is not None:
             return self.facts.client_id
         return self.report.client_id if self.report else ""
 
     @property
     def host(self) -> str:
-        """The host on which it runs, or from which it connects."""
+        """The host on which the member runs, or from which it connects."""
         if self.report is not None and self.report.host:
             return self.report.host
         return self.facts.host.lstrip("/") if self.facts else ""
 
     @property
     def is_listed(self) -> bool:
-        """Whether Kafka lists it."""
+        """Whether Kafka lists the member."""
         return self.facts is not None
 
     @cached_property
     def claimed(self) -> frozenset[TopicPartition]:
-        """The partitions that it owns according to its report."""
+        """The partitions that the member owns according to its report."""
         return frozenset(partitions_of(self.report.assigned if self.report else {}))
 
     @cached_property
     def owned(self) -> frozenset[TopicPartition]:
         """
-        The partitions that it owns according to Kafka or to its report.
+        The partitions that the member owns according to Kafka or to its report.
 
-        In a cooperative rebalance a member may still deliver a partition for a moment that
+        In a cooperative rebalance a member may briefly still deliver a partition that
         Kafka has not assigned to another member yet.
         """
         return self.claimed | (self.facts.assigned if self.facts else frozenset())
 
     @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
-        """The partitions that deliver nothing according to its report."""
+        """The partitions that deliver nothing according to the member's report."""
         return frozenset(partitions_of(self.report.quiet if self.report else {}))
 
     @cached_property
     def busy(self) -> frozenset[TopicPartition]:
-        """The partitions whose records it still works on."""
+        """The partitions whose records the member still works on."""
         return frozenset(partitions_of(self.report.busy if self.report else {}))
 
     @property
     def obeys(self) -> bool:
-        """Whether it is known to obey everything."""
+        """Whether the member is known to obey all records of the control topics."""
         return self.verdict == verdicts.OBEYS
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is a Spark stream: it obeys the group, but Kafka does not list it."""
+        """Whether it is a Spark stream, which obeys the holds but is not in Kafka's list."""
         return self.report is not None and self.report.kind == STREAM
 
     @property
     def is_behind(self) -> bool:
-        """Whether it reads the control topics, and has not read everything yet."""
+        """Whether the member reads the control topics, but has not read all records yet."""
         return self.verdict.words == verdicts.BEHIND.words
 
     @property
     def is_lost(self) -> bool:
-        """Whether it reported lately and no longer does."""
+        """Whether the member reported recently and no longer does."""
         return self.verdict.words == verdicts.LOST.words and self.report is not None
 
     def delivers(self, tp: TopicPartition) -> bool:
-        """Return whether it reports that it delivers a partition."""
+        """Return whether the member reports that it delivers a partition."""
         return tp in self.claimed and tp not in self.quiet and not self.is_lost
 
     def is_missing(self, not_quiet: Collection[TopicPartition]) -> bool:
         """
         Return whether a group is not quiet because of this member.
 
-        A member that no longer reports counts only if one of its partitions is not quiet:
-        it may have died while it was quiet.
+        A member that no longer reports counts only if one of its partitions is not
+        quiet, because it may have died while it was quiet.
 
         Args:
             not_quiet: the partitions that flow, or whose state is unknown.
@@ -221,14 +221,14 @@ class Member:
 
     @property
     def quiet_count(self) -> int | None:
-        """How many of its partitions are quiet; None if that is unknown."""
+        """How many of the member's partitions are quiet; None if that is unknown."""
         is_known = self.report is not None and not self.report.is_partial
         is_known = is_known and self.verdict.level is not Level.UNKNOWN
         return len(self.quiet) if is_known else None
 
     @property
     def more(self) -> str:
-        """The reason for its verdict, and the rest of its report."""
+        """The reason for the member's verdict, and other parts of its report."""
         return "; ".join(filter(None, (self.verdict.reason, *self._notes())))
 
     def _notes(self) -> Iterator[str]:
@@ -270,7 +270,7 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-# The answer, the member that decides it, and the reason; as in a row.
+# The answer, the member that determines it, and the reason, as in a row.
 _Delivery = tuple[Answer, Member | None, str]
 
 
@@ -282,7 +282,7 @@ class Row:
     Attributes:
         tp: the partition.
         answer: whether it is delivered. Only ``QUIET`` and ``UNOWNED`` are good.
-        member: the member that decides it; None if there is no owner.
+        member: the member that determines the answer; None if there is no owner.
         why: the reason, if the partition is neither quiet nor simply flowing; in texts it
             follows the member's name.
         owner: its owner's client id; empty if it has no owner, None if that is unknown.
@@ -309,7 +309,7 @@ class Row:
 
     @property
     def deliverer(self) -> str:
-        """The client id of the member that decides; empty if there is none."""
+        """The client id of the row's member; empty if there is none."""
         return "" if self.member is None else self.member.name
 
     @property
@@ -319,7 +319,7 @@ class Row:
 
     @property
     def own_reason(self) -> str:
-        """The sentence of its verdict; empty if its member's verdict has the same one."""
+        """The sentence of the verdict; empty if the member's verdict has the same one."""
         is_members = (
             self.member is not None and self.why == self.member.verdict.sentence
         )
@@ -330,30 +330,31 @@ class Row:
 
     @property
     def is_good(self) -> bool:
-        """Whether it is known that no member delivers it."""
+        """Whether it is known that no member delivers the partition."""
         return self.answer in {Answer.QUIET, Answer.UNOWNED}
 
     @property
     def is_ending(self) -> bool:
-        """Whether it flows only until work from before the hold ends."""
+        """Whether the partition flows only until work that began before the hold is done."""
         is_behind = self.member is not None and self.member.is_behind
         return is_behind or self.why in {_IN_HAND, _IN_BATCH}
 
 
-# ---------------------------------------------------------------- whether it is quiet
+# ---------------------------------------------------------------- quiet groups
 
 
 @frozen(kw_only=True)
 class Quietness:
     """
-    The progress of a group towards obeying everything and being quiet on some scopes.
+    The progress of a group towards obeying all records and being quiet on some scopes.
 
     Attributes:
         view: the group.
         covers: the number of partitions that the scopes cover.
         not_quiet: the partitions that flow, or whose state is unknown.
         members: the number of members.
-        missing: the members that do not obey everything, or deliver some of the scopes.
+        missing: the members that do not obey all records, or deliver some of the
+            scopes.
     """
 
     view: "View"
@@ -445,31 +446,32 @@ def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
 @frozen(kw_only=True)
 class View:
     """
-    One group at one moment. Unreadable parts are None or empty, and ``unread`` names them.
+    One group at one point in time; ``unread`` names the parts that could not be read.
 
-    Verdicts on members and partitions are computed once, when they are first asked for.
+    Verdicts on members and partitions are computed once, on first access.
 
     Attributes:
         group: the consumer group.
         facts: the group as the cluster describes it.
         holds: the holds that members obey, folded as members fold them; expiry is
-            judged by the time that a record proves, and the allowed skew.
-        reports: the last report of every member that reported lately.
+            judged by the time that a record proves, and by the allowed skew.
+        reports: the last report of every member that reported recently.
         ends: the end offsets of the control topics; None if unknown.
-        lags: records behind the committed offset, of all partitions that have one.
+        lags: the number of records after the committed offset, for all partitions that
+            have one.
         times: the times at which the view was taken.
         unread: the parts that could not be read, each with the reason, as text.
         reports_are_read: whether reports could be read; otherwise no member is known to obey.
-        skew: the most seconds by which a member lifts holds late.
-        lost_streams: the last reports of Spark streams that no longer report, though they
-            did not report that they stop.
-        former_reports: the last reports of members that no longer report; and of members
-            that have stopped, while Kafka lists them.
+        skew: the maximum seconds by which a member lifts holds late.
+        lost_streams: the last reports of Spark streams that no longer report and did
+            not report that they stopped, or that were stopped during a batch.
+        former_reports: the last reports of members that no longer report, and of
+            stopped members that Kafka still lists.
         recently_expired: holds that expired so recently that a report may still count
             them.
         moves: held partitions whose committed offset moved: between two recent views while
             a member that does not report owned them, or according to one view alone.
-        age: seconds since the view was current, if that is too long; otherwise None.
+        age: seconds since the view was current, if the view is too old; otherwise None.
         judged: the view from before it became too old; None if it is not too old.
         incarnation: how many times the holds topic was recreated, as far as its reader
             knows.
@@ -511,12 +513,12 @@ class View:
 
     @property
     def kept(self) -> tuple[KeptHold, ...]:
-        """The holds that members obey though the control topics lost them."""
+        """The holds that members obey although the control topics lost them."""
         return tuple(sorted({kept for one in self.reports for kept in one.kept}))
 
     @cached_property
     def consumed(self) -> tuple[TopicPartition, ...]:
-        """The partitions that it owns or has committed for, even during a rebalance."""
+        """Partitions that the group owns or has committed offsets of, even in a rebalance."""
         # During a rebalance only the members' reports name their partitions.
         reported = (tp for one in self.reports for tp in partitions_of(one.assigned))
         return tuple(sorted({*self.facts.partitions, *reported}))
@@ -531,7 +533,7 @@ class View:
 
     @property
     def held_by_silent(self) -> dict[TopicPartition, str]:
-        """Held partitions whose owner does not report, each with its member id."""
+        """Held partitions whose owner does not report, each with the owner's member id."""
         # While reports are not read, no member counts as silent.
         ids = {one.member_id for one in self.reports}
         return {
@@ -570,7 +572,7 @@ class View:
 
     @property
     def whole_lag(self) -> int | None:
-        """The number of records that wait for the group; None if one lag is unknown."""
+        """The number of records that wait for the group; None if any lag is unknown."""
         is_whole = self.lags and not self.without_lag and not self.uncommitted
         return self.least_lag if is_whole else None
 
@@ -597,24 +599,24 @@ class View:
 
     @cached_property
     def lasting(self) -> tuple[HoldRecord, ...]:
-        """The holds that have not ended; members lift others late by the allowed skew."""
+        """The holds that have not ended; members lift ended holds late, by the skew."""
         proven = self.times.proven
         return tuple(one for one in self.holds if not one.is_over(proven))
 
     @property
     def maybe_ended(self) -> tuple[HoldRecord, ...]:
-        """The lasting holds that have ended by this machine's clock alone."""
+        """The lasting holds that have ended only by this machine's clock."""
         here = self.times.here
         return tuple(one for one in self.lasting if one.is_over(here))
 
     @property
     def next_expiry(self) -> float | None:
-        """When the next of the lasting holds expires; None if none does."""
+        """The time when the next lasting hold expires; None if none does."""
         ends = [one.expires_at for one in self.lasting]
         return min((one for one in ends if one is not None), default=None)
 
     def lifted_by(self, holds: Collection[HoldRecord]) -> float | None:
-        """Return when members have lifted the given holds; None if one has not ended."""
+        """Return when members will have lifted the given holds; None if one has not ended."""
         proven = self.times.proven
         if not all(one.is_over(proven) for one in holds):
             return None
@@ -622,7 +624,7 @@ class View:
         return max(ends) + self.skew if ends else None
 
     def ended(self, holds: Collection[HoldRecord]) -> Verdict | None:
-        """Return the verdict on holds that have all ended, or may have; otherwise None."""
+        """Return the verdict on holds that all have or may have ended; otherwise None."""
         by = self.lifted_by(holds)
         if by is not None:
             return verdicts.HOLD_ENDED.filled(by=utc(by))
@@ -654,8 +656,8 @@ class View:
         The members that Kafka lists, then others, each judged by its own report.
 
         The others assigned partitions themselves, or may not know yet that they were
-        expelled. Members that no longer report, without having reported their end, come
-        last.
+        expelled. Members that no longer report, and did not report that they stopped,
+        come last.
         """
         reports = {one.member_id: one for one in self.reports if one.member_id}
         former = {one.member_id: one for one in self.former_reports}
@@ -712,13 +714,13 @@ class View:
         """
         The members of the group, and consumers that assigned partitions themselves.
 
-        An expelled member may still deliver, but is not among them: it will stop.
+        An expelled member may still deliver, but is not included, because it will stop.
         """
         return tuple(one for one in self.all_members if not one.has_gone)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """All members, the worst first; their verdicts include what they deliver."""
+        """All members, the worst first, judged also by the partitions that they deliver."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.members))
         rows = self.rows.items()
@@ -733,7 +735,7 @@ class View:
         return _by_partition((one, one.owned) for one in self.all_members)
 
     def owners(self, tp: TopicPartition) -> tuple[Member, ...]:
-        """Return those of the :attr:`present` members that own a partition."""
+        """Return the :attr:`present` members that own a partition."""
         return tuple(one for one in self._owners.get(tp, ()) if not one.has_gone)
 
     @cached_property
@@ -742,16 +744,16 @@ class View:
 
     @cached_property
     def rows(self) -> Mapping[TopicPartition, Row]:
-        """A row for each partition that the group consumes, or a member works on."""
+        """A row for each partition that the group consumes or a member still works on."""
         known = {*self.facts.partitions, *self._owners, *self._workers}
         return {tp: self.row(tp) for tp in sorted(known)}
 
     @cached_property
     def without_streams(self) -> "View":
         """
-        The view without Spark streams, which obey the group beside its members.
+        The view without Spark streams, which obey the group's holds but are no members.
 
-        A group that has no member keeps its streams.
+        The view of a group that has no member keeps its streams.
         """
         kept = tuple(one for one in self.reports if one.kind != STREAM)
         has_members = not all(one.is_stream for one in self.present)
@@ -770,7 +772,7 @@ class View:
 
     @cached_property
     def partitions(self) -> tuple[Row, ...]:
-        """The group's partitions, held ones first, then the worst."""
+        """The group's partitions, held ones first; among equals, the worst first."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.partitions))
         rows = self.rows.values()
@@ -778,7 +780,7 @@ class View:
 
     @property
     def has_unknown_rows(self) -> bool:
-        """Whether no partition of the group is known, though there may be some."""
+        """Whether no partition of the group is known, although there may be some."""
         return bool(self.unsettled) and not self.rows
 
     @property
@@ -797,7 +799,7 @@ class View:
 
     @property
     def flowing(self) -> tuple[str, ...]:
-        """The names of held partitions that are delivered nevertheless."""
+        """The names of held partitions that are still delivered."""
         held = self.held
         return tuple(one.name for one in held if one.verdict.level is Level.ALARM)
 
@@ -812,7 +814,7 @@ class View:
         return Coverage(self.holds)
 
     def row(self, tp: TopicPartition) -> Row:
-        """Judge whether a member delivers a partition, and return the verdict with it."""
+        """Judge whether a member delivers a partition; return its row with the verdict."""
         answer, member, why = self._delivery(tp)
         row = Row(
             tp=tp,
@@ -860,7 +862,7 @@ class View:
         return Answer.UNOWNED, None, ""
 
     def _by_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
-        """Return whether one of its owners delivers a partition, and why."""
+        """Return whether one of a partition's owners delivers it, and why."""
         sentence = one.verdict.sentence
         if one.report is None or one.is_lost:
             return self._by_silent_owner(tp, one)
@@ -873,8 +875,8 @@ class View:
         return _by_delivering_owner(tp, one)
 
     def _by_silent_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
-        # Only its commits are visible. A member whose reports are unreadable may obey:
-        # it commits records that it had before.
+        # Only the owner's commits are visible. A member whose reports are unreadable
+        # may obey, and still commit records that it received earlier.
         sentence, move = one.verdict.sentence, self.moves.get(tp)
         if move is not None and not (one.is_lost or one.verdict == verdicts.SILENT):
             move = None
@@ -887,9 +889,10 @@ class View:
         return Answer.UNKNOWN, one, sentence
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
-        # Its last report shows that it obeyed a hold that is still in force. If it was only
-        # frozen and continues, it still delivers nothing of the partition, unless the hold
-        # may have ended by then: its clock skew may be smaller than that of others.
+        # The member's last report shows that it obeyed a hold that is still in force.
+        # If the member was only frozen and continues, it still delivers nothing of the
+        # partition, unless the hold may have ended by then, because its clock skew may
+        # be smaller than that of others.
         report = one.report
         if report is None or report.is_partial or report.state != "ready":
             return False
@@ -920,7 +923,7 @@ class View:
         not_quiet = {tp: self.rows[tp] for tp in wanted if not self.rows[tp].is_good}
         there = [
             *self.present,
-            # Members that Kafka does not list any more may still deliver.
+            # Members that Kafka no longer lists may still deliver.
             *(
                 one
                 for one in self.all_members
@@ -953,7 +956,7 @@ class View:
         return verdicts.HOLDS_UNKNOWN if is_unread else verdict
 
     def aged(self, age: float) -> "View":
-        """Return the view as it counts after this many seconds without an update."""
+        """Return the view that counts after this many seconds without an update."""
         return evolve(self, age=age, judged=self)
 
     def _aged(self, one: T) -> T:
@@ -961,7 +964,7 @@ class View:
 
 
 def urgency(view: View) -> tuple[int, bool, int, str]:
-    """Return a sort key: the worst verdict is first, then holds, then the most lag."""
+    """Return a sort key: the worst verdict first, then held groups, then the most lag."""
     return view.verdict.rank, not view.holds, -view.least_lag, view.group
 
 
@@ -983,15 +986,15 @@ def headline(views: Sequence[View]) -> tuple[Level, str]:
 
 
 def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
-    """Return a member, with another verdict if it has left or delivers one of these."""
+    """Return a member, with another verdict if it has left or owns one of ``alarms``."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
     if alarms.isdisjoint(one.owned):
         return one
     if one.report is None:
         return evolve(one, verdict=evolve(one.verdict, level=Level.ALARM))
-    # The verdict of a member that is behind, or cannot read the holds, explains it
-    # already.
+    # If the member is behind, or cannot read the holds, its verdict explains the
+    # delivery already.
     return evolve(one, verdict=verdicts.DISOBEYS) if one.obeys else one
 
 
@@ -999,8 +1002,8 @@ def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
     Return whether a report is of an earlier generation than the last reported one.
 
-    With KIP-848 the epoch of all members rises whenever one joins or leaves. Members that
-    keep their partitions need not notice.
+    With KIP-848 the epoch of all members rises whenever one joins or leaves. Members
+    that keep their partitions may not notice that.
     """
     generation = report.generation or -1
     if facts.epoch is None:
@@ -1032,8 +1035,8 @@ def _busy_of(one: Member) -> _Delivery:
 def _by_delivering_owner(tp: TopicPartition, one: Member) -> _Delivery:
     if tp in one.busy:
         return _busy_of(one)
-    # Kafka's answer and the report are from two moments; a rebalance may have happened
-    # in between.
+    # Kafka's answer and the report are from different times; a rebalance may have
+    # happened between them.
     if tp not in one.claimed:
         return Answer.UNKNOWN, one, _UNREPORTED
     return Answer.FLOWING, one, _LEFT if one.has_gone else one.verdict.sentence

@@ -2,7 +2,8 @@
 Encodes and decodes control records: versioned, bounded, and never trusted.
 
 Decoders return None for records that are not ours; they never raise. A record of a
-later version counts as held: its key names group, owner and scope in every version.
+later version counts as held, because its key names group, owner and scope in every
+version.
 """
 
 import json
@@ -21,13 +22,14 @@ VERSION = 1
 # A pattern has at most 4,096 characters of up to 4 bytes.
 MAX_KEY_BYTES = 20_000
 MAX_VALUE_BYTES = 64 * 1024
-# Kafka's group ids are strings whose length fits an INT16; those in use are short.
+# Kafka's group ids are strings whose length fits an INT16; the ids in use are short.
 MAX_GROUP_LENGTH = 1024
-# A DNS name has 253 characters; a principal may be a certificate's subject.
+# A DNS name has at most 253 characters; a principal may be a certificate's subject.
 MAX_NAME_LENGTH = 255
-# Kafka's own limit.
+# Kafka's own limit for the name of a topic.
 _MAX_TOPIC_LENGTH = 249
-# Milliseconds: a bit over ten years, more than needed and less than dates allow.
+# Slightly over ten years in milliseconds: more than any hold needs, less than dates
+# allow.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
 # The end of the year 9999.
@@ -46,7 +48,7 @@ class ControlKey:
 
     Attributes:
         group: the consumer group.
-        owner: the owner, without ``operator:``, which members put before it.
+        owner: the owner, without the prefix ``operator:``, which members add.
         scope: the scope, in scope notation, not parsed yet.
         extra: fields of a later version.
         version: the version of the key.
@@ -62,15 +64,15 @@ class ControlKey:
 @frozen
 class Reset:
     """
-    Offsets to which a group is moved for as long as a hold of it is in force.
+    Offsets to which a group is moved for as long as the hold is in force.
 
-    The offsets are absolute: the command that writes them asks the brokers once, so that
-    every owner of a partition moves it to the same place.
+    The offsets are absolute: the command that writes them queries the brokers once, so
+    that every owner of a partition moves it to the same offset.
 
     Attributes:
         to: topic, partition, and the offset of the next record to be read there; each
             partition once, sorted.
-        topic_ids: topics with their ids at that time, as Kafka writes them: members do
+        topic_ids: topics with their ids at that time, as Kafka writes them; members do
             not move a topic that was deleted and recreated since.
         asked: the target that the operator typed; empty if that was not the same for all
             partitions.
@@ -96,17 +98,18 @@ class ControlHold:
     The content of a control record.
 
     Attributes:
-        hold_id: identifies this placing, for people.
+        hold_id: identifies this placement of the hold, for people.
         reason: the reason, or None.
-        ttl_ms: milliseconds after the broker's time of the record, or None.
+        ttl_ms: milliseconds from the broker's time of the record to the end of the
+            hold, or None.
         version: the value's version; a value of a later version is not understood, but
             its scope is held.
         host: the name of the machine that placed it, or None.
         principal: the login that its writer claims to have, or None. The topic's ACLs
             decide which logins may write.
-        since_ms: the broker's time of the record that placed the hold, if a later record
-            of its owner and scope came before its end: it was extended, renewed or
-            replaced, and its partitions are held since then. Otherwise None.
+        since_ms: the broker's time of the record that placed the hold, if a later
+            record of its owner and scope extended, renewed or replaced it before its
+            end; its partitions have been held since that time. Otherwise None.
         reset: the offsets to which the group is moved while the hold is in force; None if
             it is not moved. Members of versions before 0.6 obey the hold, and move no
             partitions. A hold with an end has no reset, as it might end too early.
@@ -171,7 +174,7 @@ def decode_hold(data: object) -> ControlHold | None:
     return _decoded(data) if isinstance(data, bytes) else None
 
 
-# The records of one command have the same value: ten thousand are decoded once.
+# Several readers in one process decode the same values.
 @lru_cache(maxsize=64)
 def _decoded(data: bytes) -> ControlHold | None:
     document = document_of(data)
@@ -204,7 +207,7 @@ def _reset_document(reset: Reset) -> dict[str, object]:
 
 
 def _reset(value: object) -> Reset:
-    # A reset that is partly unreadable moves no partition; its hold counts.
+    # A reset that is partly unreadable moves no partition, but its hold counts.
     found = fields_of(value, _RESET, _TEXTS)
     offsets = {
         (topic, partition): offset
@@ -234,7 +237,7 @@ def _texts(value: object) -> tuple[tuple[str, int, str], ...]:
 
 
 def is_group(group: object) -> bool:
-    """Return whether control records can name such a group."""
+    """Return whether control records can name a group."""
     return _is_text(group, MAX_GROUP_LENGTH, 1)
 
 
@@ -286,12 +289,12 @@ def within(value: Number, least: float, most: float) -> Number:
 
 
 def number(least: float, most: float) -> Read:
-    """Read a whole number between two limits, both included."""
+    """Return a reader of whole numbers between two limits, both included."""
     return lambda value: within(of_type(int, value), least, most)
 
 
 def text(most: int, least: int = 0) -> Read:
-    """Read printable text of this many characters, which has no lone surrogates."""
+    """Return a reader of printable text of limited length, without lone surrogates."""
 
     def read(value: object) -> str:
         if not _is_text(value, most, least):
@@ -307,7 +310,7 @@ def _is_text(value: object, most: int, least: int = 0) -> TypeGuard[str]:
 
 
 def several(read: Read, most: int) -> Read:
-    """Read the first items of a list, without unreadable ones."""
+    """Return a reader of the first items of a list, which skips unreadable items."""
 
     def read_all(value: object) -> tuple[Any, ...]:
         found = []
@@ -320,14 +323,14 @@ def several(read: Read, most: int) -> Read:
 
 
 def pairs(first: Read, second: Read) -> Read:
-    """Read a list of pairs."""
+    """Return a reader of a list of pairs."""
     return lambda value: tuple(
         (first(one), second(other)) for one, other in of_type(list, value)
     )
 
 
 def by_topic(read: Read) -> Read:
-    """Read values by the names of topics."""
+    """Return a reader of values by topic name."""
     name = text(_MAX_TOPIC_LENGTH, 1)
     return lambda value: {
         name(topic): read(one) for topic, one in of_type(dict, value).items()
@@ -348,7 +351,7 @@ _HOLD: Mapping[str, Read] = {
     "reason": _reason,
     "ttl_ms": lambda value: value if value is None else number(1, MAX_TTL_MS)(value),
 }
-# These fields are for people, or do not change the hold: illegal ones are left out.
+# These fields are for people, or do not change the hold; invalid ones are left out.
 _CLAIMS: Mapping[str, Read] = {
     "host": text(MAX_NAME_LENGTH),
     "principal": text(MAX_NAME_LENGTH),
@@ -356,7 +359,7 @@ _CLAIMS: Mapping[str, Read] = {
     "reset": _reset,
 }
 _PARTITIONS = by_topic(lambda value: tuple(map(PARTITION, of_type(list, value))))
-# These are for the next command alone.
+# Only the next command uses these fields.
 _TEXTS: Mapping[str, Read] = {"asked": text(MAX_NAME_LENGTH), "texts": _texts}
 _RESET: Mapping[str, Read] = {
     "to": by_topic(pairs(PARTITION, OFFSET)),
@@ -388,7 +391,7 @@ def as_json(document: Mapping[str, object]) -> bytes:
 
 
 def document_of(data: object, most: int = MAX_VALUE_BYTES) -> object:
-    """Read JSON with a limit of bytes; return None for anything else."""
+    """Parse JSON up to a limit of bytes; return None for anything else."""
     try:
         return json.loads(_text_of(data, most) or "")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Keeps holds: the scope, owner, reason and end of each pause."""
+"""Keeps a consumer's holds: the scope, owner, reason and end of each pause."""
 
 from safeconsumer.holds.scope import ALL, Everything, Partition, Pattern, Topic
 

@@ -1,4 +1,4 @@
-"""Names the owners of ``held`` blocks, and refuses a block that would not hold alone."""
+"""Names the owners of ``held`` blocks, and refuses blocks that hold nothing of their own."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ _numbers = itertools.count(1)
 
 
 def next_owner() -> str:
-    """Return the owner of a block that names none; each block in the process has its own."""
+    """Return an owner, unique in this process, for a block that names no owner."""
     return f"held-{next(_numbers)}"
 
 
 def check_block(scopes: Iterable[Scope], owner: str, holds: Holds) -> None:
     """
-    Refuse a block without targets, and one whose owner already holds a target.
+    Refuse a block that has no targets, or whose owner already holds one of them.
 
     Raises:
         HoldSettingError: the block would run with nothing held, or its end would lift a
@@ -44,7 +44,7 @@ def refuse_held(scope: Scope, owner: str) -> None:
     """
     message = (
         f"the owner {owner!r} of held() already holds {scope}, and the end of the block "
-        "would lift that hold: a block needs an owner that holds nothing there yet, or "
+        "would lift that hold: name an owner that does not hold this target yet, or "
         "leave out owner="
     )
     raise HoldSettingError(message)

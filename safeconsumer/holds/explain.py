@@ -1,4 +1,4 @@
-"""Describes in words why a partition is quiet."""
+"""Explains in words why a partition is quiet."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime, with_beneath
 from safeconsumer.holds.scope import Partition, TopicPartition
 from safeconsumer.holds.view import View
 
-# datetime ends with the year 9999; one day before leaves room for time zones.
+# datetime supports years up to 9999; its last day is avoided because of time zones.
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -16,8 +16,8 @@ def explain_lines(view: View, tp: TopicPartition, now: float) -> tuple[str, ...]
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A strict hold beneath a plain pause has a line, and so has a closed gate. If nothing
-    covers the partition and it is not assigned here, the line says that.
+    A strict hold beneath a plain pause has a line of its own, and so has a closed gate.
+    If nothing covers the partition and it is not assigned here, the only line says so.
 
     Args:
         view: the holds and the quiet partitions.
@@ -38,13 +38,13 @@ def counted(count: int, what: str) -> str:
 
 
 def first_of(names: Collection[str], most: int = 5) -> str:
-    """Return the first names as text, with the number of the others."""
+    """Return the first names as text, followed by the number of remaining names."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(islice(names, most)) + more
 
 
 def hold_line(hold: Hold) -> str:
-    """Return one line about one hold, times in UTC."""
+    """Return a line that describes one hold, with times in UTC."""
     parts = [f"{hold.scope} held by {hold.owner}", f"since {utc(hold.placed_at)}"]
     if hold.reason:
         parts.append(f"because {hold.reason}")
@@ -71,8 +71,8 @@ def printable(text: str) -> str:
     """
     Return text with every invisible character shown as an escape.
 
-    Names come from other programs and other people: an escape sequence could control a
-    terminal, and a line end could forge a line.
+    Names come from other programs and people, so an escape sequence in a name could
+    control a terminal, and a line break could forge a line.
     """
     if text.isprintable():
         return text
@@ -80,7 +80,7 @@ def printable(text: str) -> str:
 
 
 def utc(seconds: float) -> str:
-    """Return a moment, in seconds since the epoch, as text for people."""
+    """Return a time, given in seconds since the epoch, as readable text."""
     if seconds >= _END_OF_CALENDAR:
         return "a time beyond the year 9999"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Describes a hold: its scope, owner, reason, beginning and end."""
+"""Defines a hold, with its scope, owner, reason, start and end."""
 
 import enum
 import math
@@ -12,40 +12,41 @@ from attrs import field, frozen
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.holds.scope import Partition, Scope
 
-# Long enough for a sentence and a link, short enough for a log line.
+# A reason may be as long as a sentence and a link, but must fit in a log line.
 MAX_REASON_BYTES = 1024
 MAX_OWNER_LENGTH = 249
 
-# Matches line breaks and tabs, with the blanks around them.
+# Matches line breaks and tabs, with surrounding blanks.
 _BREAK = re.compile(r"\s*[^\S ]\s*")
 
 # The owner of holds that the drop-in ``pause()`` places.
 APP = "app"
 
-# The owner of a whole pause: the hold of a topic that the application places when it
-# pauses all partitions of the topic that are assigned.
+# The owner of a whole pause, which is a hold of a topic. The application places it by
+# pausing all assigned partitions of the topic.
 WHOLE = "app (all)"
 
 # The owner of the holds of partitions that this member has not yet moved to the offsets
-# of an operator's reset; no local call may use it.
+# of an operator's reset; no local call may use this owner.
 RESET = "operator's reset"
 
-# Owners of holds from the holds topic begin with this; no local call may use them.
+# The owners of holds on the holds topic have this prefix; no local call may use it.
 OPERATOR = "operator:"
-# Owners of holds that a worker places begin with this.
+# The owners of holds that a worker places have this prefix.
 WORKER = "worker:"
-# The owners of holds that last for an outage: one for the pauses that handlers request,
-# one for breakers. A worker places and lifts all its other holds continuously.
+# The owners of a worker's holds that last for an outage, one for the pauses that
+# handlers request and one for breakers. A worker places and lifts all other holds
+# continuously.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
-# The kinds of owners; metrics count holds by these.
+# The kinds of owners, by which metrics count holds.
 KINDS = ("local", "worker", "operator")
 
 
 class WorkerOwner(str):
-    """The owner of a hold that a worker places; no other owner may have this prefix."""
+    """The owner of a worker's hold; no other owner may have the prefix ``worker:``."""
 
     __slots__ = ()
 
@@ -54,16 +55,16 @@ class Lifetime(enum.Enum):
     """The event that ends a hold, apart from a resume of its owner and its expiry."""
 
     UNTIL_RESUMED = "until_resumed"
-    """No event ends it; rebalances, lost membership and changed subscriptions do not."""
+    """No event ends the hold, not even a rebalance or a lost membership."""
 
     WHILE_ASSIGNED = "while_assigned"
-    """The last partition that the hold covered here is revoked or lost for good."""
+    """The hold ends when the last partition it covered here is revoked or lost for good."""
 
     PLAIN = "plain"
     """
-    The lifetime of a plain pause, which no caller can ask for. A completed join or an
-    ``assign`` that leaves the partition out ends the pause, ``unsubscribe`` does, and,
-    while the partition is not assigned, any resume of the application.
+    The lifetime of a plain pause, which no caller can request. The pause ends with a
+    completed join or an ``assign`` that leaves the partition out, with ``unsubscribe``,
+    and, while the partition is not assigned, with any resume by the application.
     """
 
 
@@ -77,16 +78,17 @@ class Hold:
 
     Attributes:
         scope: the held partition, topic or pattern, or everything.
-        owner: its owner; no owner can change another owner's holds.
+        owner: the owner; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
-        lifetime: the event that ends it without a resume.
+        lifetime: the event that ends the hold without a resume.
         deadline: the expiry on the monotonic clock of this process, seconds.
-        beneath: the strict hold over which a plain pause was placed, and which ends
-            before the pause; it is in force again if the pause ends without a resume.
+        beneath: the strict hold over which this plain pause was placed and which ends
+            before the pause; the strict hold is in force again if the pause ends
+            without a resume.
         record: the time of its record on the holds topic, in seconds since the epoch or
-            None, and the record's offset; None if it has no record.
+            None, and the record's offset; None if the hold has no record.
     """
 
     scope: Scope
@@ -101,7 +103,7 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """Return whether a hold has a record on the holds topic; no ``resume`` lifts it."""
+        """Return whether the hold is from the holds topic, so that no ``resume`` lifts it."""
         return self.owner.startswith(OPERATOR)
 
     @property
@@ -121,7 +123,7 @@ class Hold:
             words = ("safeconsumer", "resume", "--group", group_id or "GROUP")
             what = (*words, "--owner", owner)
             where, scope = ("--bootstrap", "HOST:PORT"), str(self.scope)
-            if scope.startswith("-"):  # a topic may have such a name; it is no option
+            if scope.startswith("-"):  # must not look like an option
                 return shlex.join((*what, *where, "--", scope))
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
@@ -137,7 +139,7 @@ class Hold:
         return self.scope, self.owner
 
     def asks_the_same_as(self, other: "Hold") -> bool:
-        """Return whether this hold in place of ``other`` would change nothing."""
+        """Return whether replacing ``other`` with this hold would change nothing."""
         return (
             self.deadline is None
             and other.deadline is None
@@ -158,13 +160,13 @@ class Hold:
 
 
 def end_of(hold: Hold) -> float:
-    """Return when a hold expires, on the monotonic clock; infinite if it does not."""
+    """Return when a hold expires, on the monotonic clock; infinite if it never does."""
     return math.inf if hold.deadline is None else hold.deadline
 
 
 def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
     """
-    Yield holds, each followed by the strict hold beneath it, unless its time is over.
+    Yield holds, each followed by the strict hold beneath it unless that has expired.
 
     Args:
         holds: the holds.
@@ -188,7 +190,8 @@ def make_holds(  # noqa: PLR0913 - a hold has that many properties
     """
     Make one hold per scope; only holds of single partitions may be plain pauses.
 
-    ``times`` has the time now, on the monotonic clock and since the epoch.
+    ``times`` is the current time, on the monotonic clock and in seconds since the
+    epoch.
     """
     now, at = times
     strict = Lifetime.UNTIL_RESUMED if lifetime is Lifetime.PLAIN else lifetime
@@ -226,8 +229,8 @@ def checked_owner(owner: object) -> str:
     Return the name of an owner whose holds a program may change.
 
     Raises:
-        HoldSettingError: as :func:`checked_name`, or if it has the prefix of
-            operators' holds, or is that of their resets.
+        HoldSettingError: :func:`checked_name` refuses the owner, or the owner is
+            reserved for operators' holds or resets.
     """
     if owner is APP:  # the usual case
         return APP
@@ -249,22 +252,22 @@ def checked_owner(owner: object) -> str:
 
 def operator_name(owner: object) -> str:
     """
-    Return the name of an operator, also if members' name for the owner is given.
+    Return the name of an operator, with any prefix ``operator:`` removed.
 
-    Members and commands show the owner of the holds of ``alice`` as ``operator:alice``.
+    Members and commands show ``operator:alice`` as the owner of the holds of ``alice``.
 
     Raises:
-        HoldSettingError: as :func:`checked_owner`.
+        HoldSettingError: :func:`checked_owner` refuses the name.
     """
     return checked_owner(checked_name(owner).removeprefix(OPERATOR))
 
 
 def checked_name(owner: object) -> str:
     """
-    Return the owner's name, any owner's.
+    Return the owner if it is a valid name, even a reserved one.
 
     Raises:
-        HoldSettingError: if it is empty, too long or not printable text.
+        HoldSettingError: the owner is empty, too long or not printable text.
     """
     if (
         not isinstance(owner, str)
@@ -282,11 +285,11 @@ def checked_name(owner: object) -> str:
 
 def checked_placer(owner: object) -> str:
     """
-    Return the name of an owner that places a hold.
+    Return the name of an owner that may place a hold.
 
     Raises:
-        HoldSettingError: as :func:`checked_owner`, or if it is a name of a worker's own
-            holds.
+        HoldSettingError: :func:`checked_owner` refuses the owner, or the owner is
+            reserved for whole pauses or a worker's own holds.
     """
     if owner is APP:  # the usual case
         return APP
@@ -308,8 +311,8 @@ def checked_reason(reason: object) -> str | None:
     Return the reason on one line, or None.
 
     Raises:
-        HoldSettingError: if it is not text, has control characters other than tabs and
-            line breaks, or is over 1,024 bytes of UTF-8.
+        HoldSettingError: the reason is not text, has control characters other than tabs
+            and line breaks, or is longer than 1,024 bytes of UTF-8.
     """
     if reason is None:
         return None
@@ -329,7 +332,7 @@ def checked_duration(for_: object) -> float | None:
     Return a duration in seconds, or None for no limit.
 
     Raises:
-        HoldSettingError: if it is not a positive, finite number of seconds.
+        HoldSettingError: the duration is not a positive, finite number of seconds.
     """
     if for_ is None:
         return None
@@ -350,10 +353,11 @@ def checked_duration(for_: object) -> float | None:
 
 def checked_lifetime(lifetime: object) -> Lifetime:
     """
-    Return the lifetime.
+    Return a lifetime that a caller may choose.
 
     Raises:
-        HoldSettingError: if it is not a :class:`Lifetime`.
+        HoldSettingError: the value is not a :class:`Lifetime`, or is
+            ``Lifetime.PLAIN``.
     """
     if not isinstance(lifetime, Lifetime) or lifetime is Lifetime.PLAIN:
         message = (

@@ -1,11 +1,12 @@
 """
 Keeps the holds of one consumer and their effect on its assignment.
 
-One lock guards them. A signal handler that interrupted a change on its own thread puts
-its own change into a queue; the interrupted thread applies it before any reader is
-answered. The quiet partitions are one frozenset, which the first reader after a change
-makes again. Lock order: upstream's subscription lock, then this one. The only foreign code
-that runs under this lock is patterns' expressions. design/pausing.md has the rules.
+One lock guards the ledger. A signal handler that interrupts a change on its own thread
+queues its own change, and the interrupted thread applies that change before any reader
+gets an answer. The quiet partitions are one frozenset, which the first reader after a
+change rebuilds. Lock order: upstream's subscription lock, then the ledger's lock. The
+only foreign code that runs under the ledger's lock is the matching of patterns'
+expressions. design/pausing.md explains the rules.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ Watcher = Callable[[Owned], object]
 A function that is called with new ownerships, after their gates are closed.
 """
 
-# After this many exceptions the ledger drops a change: otherwise every reader would get
-# the exception. Signal handlers do not interrupt one change so often in a row.
+# After this many exceptions the ledger drops a change, because otherwise every reader
+# would get the exception. Signal handlers do not interrupt the same change this often.
 _MAX_TRIES = 10
 
 
 class _QueuedChange:
-    # A function that makes a step from a table; and the step, once it is stored.
+    # A function that makes a step from a table, and that step once it is stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
 
@@ -65,25 +66,25 @@ class _QueuedChange:
 
 class PauseLedger:
     """
-    Keeps the holds of one consumer, applies them to its assignment, lets them expire.
+    Keeps the holds of one consumer, applies them to its assignment and expires them.
 
     Thread rules: every method may be called from any thread and from a signal handler,
-    :meth:`begin_call` and :meth:`end_call` from the polling thread. A handler that
-    interrupts a change on its own thread gets the state before that change; its own
-    change is applied when that thread continues.
+    but :meth:`begin_call` and :meth:`end_call` only from the polling thread. A handler
+    that interrupts a change on its own thread gets the state before that change; its
+    own change is applied when that thread continues.
 
     Attributes:
-        wakers: functions that are called, under no lock, when partitions become quiet
-            or begin to flow.
-        observers: functions that are called, under no lock of ours, at each change,
-            before the call that made it returns.
-        on_reassigned: the function that is called at each change of the assignment,
-            under the same locks as a watcher.
-        carried: the partitions whose pauses the group knows, so that their next owners
-            get them; None: no pause is handed over.
-        outbox: events that wait for the hooks.
-        queue: changes that wait to be applied.
-        settled: the quiet partitions; None if the next reader has to make the set again.
+        wakers: functions that are called, without a lock, when partitions become quiet
+            or start to flow.
+        observers: functions that are called at each change, without the ledger's lock,
+            before the call that made the change returns.
+        on_reassigned: a function that is called at each change of the assignment, under
+            the same locks as a watcher.
+        carried: the partitions whose pauses the group knows, so that the next owners
+            receive these pauses; None if no pause is handed over.
+        outbox: the events that wait to be delivered to the hooks.
+        queue: the changes that wait to be applied.
+        settled: the quiet partitions; None if the next reader has to rebuild the set.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class PauseLedger:
         clock: Callable[[], float] | None = None,
         wall: Callable[[], float] | None = None,
     ) -> None:
-        self.counts = Counts()  # first, so that other hooks find an event counted
+        self.counts = Counts()  # first: an event is counted before other hooks run
         self.dispatcher = Dispatcher((self.counts, *hooks))
         self.outbox = Outbox(self.dispatcher)
         self._ids: dict[str, Any] = {"client_id": client_id, "group_id": group_id}
@@ -105,20 +106,20 @@ class PauseLedger:
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self.carried: frozenset[TopicPartition] | None = None
         self._watcher: Watcher | None = None
-        # The lock is re-entrant for signal handlers. The changing thread is noted, so that
-        # a handler knows whether it interrupted a change.
+        # The lock is re-entrant for signal handlers. The changing thread is recorded,
+        # so that a handler knows whether it interrupted a change.
         self._lock = threading.RLock()
         self._changing_thread: int | None = None
         self.queue: deque[_QueuedChange] = deque()
-        # Reassignments that an exception kept from the observers.
+        # Reassignments that were not announced because of an exception.
         self._unannounced: dict[int, _QueuedChange] = {}
-        # Whether an exception prevented the call of all observers.
+        # Whether an exception kept any observer from being called.
         self._is_behind = False
-        self._version = 0  # the number of changes of readers' answers
-        # the number of times that partitions became quiet or began to flow
+        self._version = 0  # the number of changes that readers can see
+        # the number of times that partitions became quiet or started to flow
         self._moves = 0
         self._table = Table()
-        # The view that readers get; None: the next reader makes it from the table.
+        # The view that readers get; if it is None, the next reader makes it.
         self._view: View | None = View()
         self.settled: frozenset[TopicPartition] | None = frozenset()
         self._named = NamedPartitions()
@@ -127,15 +128,16 @@ class PauseLedger:
     # ------------------------------------------------------------ reading
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the assigned partitions that are quiet now; ask again at each use."""
-        # Each step of an iteration calls this; the C code has a copy of it. The queue is
-        # read first: a change leaves the queue after it has set ``settled`` to None.
+        """Return the assigned partitions that are quiet now; call this again at each use."""
+        # Each step of an iteration calls this method, and the C code has a copy of it.
+        # The queue is read first, because a change sets ``settled`` to None before it
+        # leaves the queue.
         if not self.queue and (quiet := self.settled) is not None:
             return quiet
         return self.view().quiet
 
     def view(self) -> View:
-        """Return the holds and the quiet partitions of this moment, together."""
+        """Return a consistent view of the current holds and quiet partitions."""
         view = self._view
         if view is None or self.queue or self._clock() >= self._table.due:
             self._apply(makes_view=True)
@@ -145,12 +147,12 @@ class PauseLedger:
         return view
 
     def every_hold(self) -> tuple[Hold, ...]:
-        """Return the holds by scope and owner, each with the strict hold beneath it."""
+        """Return the sorted holds, each followed by the strict hold beneath it."""
         found = with_beneath(self.view().holds, self._clock())
         return tuple(sorted(found, key=lambda one: (str(one.scope), one.owner)))
 
     def peek(self) -> View:
-        """Return the view after the last change; take no lock, and expire no hold."""
+        """Return the view after the last change, without taking a lock or expiring a hold."""
         return self._table.view()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -166,12 +168,12 @@ class PauseLedger:
         return self._table.due - self._clock()
 
     def now(self) -> tuple[float, float]:
-        """Return the time now in seconds, on the monotonic clock and since the epoch."""
+        """Return the current time in seconds, on the monotonic clock and since the epoch."""
         return self._clock(), self._wall()
 
     @property
     def moves(self) -> int:
-        """The number of times that partitions became quiet or began to flow."""
+        """The number of times that partitions became quiet or started to flow."""
         return self._moves
 
     def was_held(self, tp: TopicPartition) -> bool:
@@ -180,14 +182,14 @@ class PauseLedger:
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
         """
-        Return the partitions that were quiet before this many moves.
+        Return the partitions that were last quiet before the given number of moves.
 
-        No broker has confirmed their positions since.
+        No broker has confirmed the positions of these partitions since.
         """
         return self._marks.before(moves)
 
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
-        """Note that the partitions' positions after this many moves were valid."""
+        """Record that the partitions' positions were valid after this number of moves."""
         if partitions:
             self._apply(_QueuedChange(self._confirmed, partitions, moves))
 
@@ -205,12 +207,13 @@ class PauseLedger:
         named: Collection[tuple[Scope, Snapshot]] = (),
     ) -> None:
         """
-        Place one hold per scope, all at once; unchanged holds stay.
+        Place one hold per scope in a single change; unchanged holds stay.
 
-        The holds are in force once this has returned. By then the hooks have received the
-        event, or the thread that is calling them passes it on next. The event of a
-        pattern's hold names the ``known_topics`` that the pattern matches. ``named``
-        has the scopes that ``assignment()`` returned, each with its whole answer.
+        The holds are in force once this method has returned. By then the hooks have
+        received the event, or the thread that is calling the hooks delivers it next.
+        The event of a pattern's hold names the ``known_topics`` that the pattern
+        matches. ``named`` has the scopes that ``assignment()`` returned, each with
+        everything that call returned.
         """
         now = self._clock()
         holds = make_holds(
@@ -232,10 +235,10 @@ class PauseLedger:
 
     def take_over(self, owned: Owned, reason: str) -> None:
         """
-        Place the application's pauses that previous owners of partitions left.
+        Place the application's pauses that previous owners of partitions handed over.
 
-        ``owned`` has the ownerships that take them over. A partition that has another
-        ownership by now, or a pause by the application, gets no pause.
+        ``owned`` has the ownerships that take over the pauses. A partition gets no
+        pause if its ownership has changed since, or if the application has paused it.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in owned]
         holds = make_holds(scopes, owner=APP, reason=reason, times=self.now())
@@ -251,9 +254,9 @@ class PauseLedger:
         self, keys: Iterable[HoldKey], *, by_application: bool = False
     ) -> tuple[Hold, ...]:
         """
-        Lift the named holds, all at once; return the holds that still cover their scopes.
+        Lift the named holds together; return the holds that still cover their scopes.
 
-        A ``resume`` of the application (``by_application``) also ends whole pauses, and
+        A ``resume`` by the application (``by_application``) also ends whole pauses, and
         plain pauses of partitions that are not assigned.
         """
         keys = tuple(keys)
@@ -271,7 +274,8 @@ class PauseLedger:
         """
         Place some holds of control topics, and then lift others.
 
-        Readers may see the state between the two. Events wait for :meth:`deliver`.
+        Readers may see the state between the two steps. Events wait for
+        :meth:`deliver`.
         """
         holds = tuple(place)
         new = {hold.key for hold in holds}
@@ -282,31 +286,31 @@ class PauseLedger:
             self._apply(_QueuedChange(self._removed, keys))
 
     def move(self, holds: Iterable[Hold]) -> None:
-        """Give holds new deadlines; a hold that was placed again since keeps its own."""
+        """Give holds new deadlines, except holds that were placed again since."""
         self._apply(_QueuedChange(Table.moved, tuple(holds)))
 
     # ------------------------------------------------------------ the assignment
 
     def owned(self) -> Owned:
-        """Return the ownerships; another mapping after each change of them."""
+        """Return the current ownerships; each change makes a new mapping."""
         return self._table.owned
 
     def given_up(self) -> Owned:
-        """Return the ownerships that the join in preparation ended, without lost ones."""
+        """Return the ownerships that the join in preparation ended, except lost ones."""
         table = self._table
         return {tp: one for tp, one in table.undecided.items() if tp not in table.lost}
 
     def table(self) -> Table:
-        """Return the table after all queued changes, to be compared with a later one."""
+        """Apply all queued changes and return the table, to compare it with a later one."""
         self.view()
         return self._table
 
     def assign(self, owned: Owned, cause: Cause = Cause.JOINED) -> None:
         """
-        Take over a new assignment; held partitions are quiet from this instant.
+        Apply a new assignment; partitions that are held become quiet immediately.
 
-        The cause decides which pauses end. It may be called under upstream's
-        subscription lock: events wait for :meth:`deliver`.
+        The cause decides which pauses end. Events wait for :meth:`deliver`, because
+        this method may be called under upstream's subscription lock.
         """
         change = _QueuedChange(
             Table.reassigned,
@@ -326,15 +330,15 @@ class PauseLedger:
                 self._view = self.settled = None
 
     def close(self) -> None:
-        """End the assignment, and all holds but those of operators and of the group."""
+        """End the assignment, and all holds except those of operators and of the group."""
         self.assign({}, Cause.CLOSED)
 
     def begin_call(self) -> bool:
         """
-        Note that a ``poll`` begins; return whether the partitions it gains will be gated.
+        Record that a ``poll`` starts; return whether partitions it gains are gated.
 
-        They will if every assigned partition is held now: the caller could not hold
-        partitions that are not assigned yet (KAFKA-13463).
+        Gained partitions are gated if every assigned partition is held now, because the
+        caller could not hold partitions that are not assigned yet (KAFKA-13463).
         """
         self._named = NamedPartitions()
         view, table = self.view(), self._table
@@ -343,12 +347,12 @@ class PauseLedger:
         return self._table.is_gating
 
     def end_call(self) -> None:
-        """Note that a ``poll`` returns, and open its gates."""
+        """Record the return of a ``poll``, and open its gates."""
         if self.queue or self._table.in_call:
             self._apply(_QueuedChange(Table.poll_ended))
 
     def subscription_changed(self) -> None:
-        """Note that the application changed its subscription, outside of a ``poll``."""
+        """Record that the application changed its subscription outside of a ``poll``."""
         self._apply(_QueuedChange(Table.subscription_changed))
 
     def watch(self, watcher: Watcher) -> None:
@@ -356,12 +360,12 @@ class PauseLedger:
         Close a gate on every partition gained from now on, until :meth:`open_gates`.
 
         The watcher is called on the thread that assigns, under upstream's locks but not
-        under ours: it must be quick, block on nothing and raise nothing.
+        under the ledger's. It must be quick, and must neither block nor raise.
         """
         self._watcher = watcher
 
     def open_gates(self, owned: Owned) -> None:
-        """Open the gates of those ownerships that have not ended."""
+        """Open the gates of the given ownerships that have not ended."""
         self._apply(_QueuedChange(Table.control_read, owned))
         self.deliver()
 
@@ -373,15 +377,15 @@ class PauseLedger:
         self.outbox.waiting.append(kind(**made))
 
     def forward(self, event: events.Event) -> None:
-        """Deliver an event to the hooks here, as a hook of another ledger."""
+        """Deliver an event of another ledger to the hooks of this ledger."""
         self.outbox.waiting.append(event)
         self.deliver()
 
     def deliver(self) -> bool:
         """
-        Hand all queued events to the hooks, under no lock; return whether hooks ran here.
+        Deliver queued events, under no lock; return whether this thread called hooks.
 
-        A thread that is handing out events also hands out those queued now.
+        If another thread is delivering events, it also delivers the events queued now.
         """
         if not self.outbox.waiting:
             return False  # as in most calls
@@ -390,7 +394,7 @@ class PauseLedger:
         return self.outbox.deliver()
 
     def is_locked_here(self) -> bool:
-        """Return whether this thread has the ledger's lock, as a signal handler may."""
+        """Return whether this thread holds the ledger's lock, as a signal handler's may."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     # ------------------------------------------------------------ applying changes
@@ -398,10 +402,10 @@ class PauseLedger:
     def _apply(
         self, change: _QueuedChange | None = None, *, makes_view: bool = False
     ) -> None:
-        # The change is applied when this returns, by whichever thread; only a signal
-        # handler that interrupted a change on this thread returns before. The versions
-        # are noted first: another thread may apply the change at once, and this one
-        # must not continue before all observers were called.
+        # When this returns, some thread has applied the change, except in a signal
+        # handler that interrupted a change on this thread. The versions are read first,
+        # because another thread may apply the change immediately, and this thread must
+        # not continue before all observers have been called.
         here, version, moves = threading.get_ident(), self._version, self._moves
         if change is not None:
             self.queue.append(change)
@@ -417,11 +421,12 @@ class PauseLedger:
                             self._make_view()
                     finally:
                         self._changing_thread = None
-                # A signal handler may have queued a change after the lock.
+                # A signal handler may have queued a change after the lock was released.
                 if not self.queue:
                     break
             self._notify(version, moves)
-        # for example a signal handler's exception: the next reader continues
+        # for example a signal handler's exception: the next reader applies what is
+        # queued
         except BaseException:
             self._is_behind, self._view, self.settled = True, None, None
             raise
@@ -461,11 +466,11 @@ class PauseLedger:
 
     def _apply_queue(self) -> None:
         now = self._clock()
-        if now >= self._table.due:  # done first: no change may find an expired hold
+        if now >= self._table.due:  # done first: no change may see an expired hold
             self._store(self._table.expired(now), None)
         while self.queue:
-            # An exception may be a signal handler's: the change stays in the queue, and
-            # the next reader applies it.
+            # If a signal handler raises, the change stays in the queue, and the next
+            # reader applies it.
             change = self.queue[0]
             change.tries += 1
             try:
@@ -485,8 +490,9 @@ class PauseLedger:
             queued = [kind.of({"at": at, **ids, **it}) for kind, it in step.events]
         if step.ended:  # these partitions are quiet until the change is stored
             self._marks.note(step.ended, self._moves + 1, step.table.owned)
-        # An interrupt comes either before or after all of this: Python checks for
-        # signals when a Python function begins, after calls and at backward jumps.
+        # A signal handler runs either before or after all of these lines, because
+        # Python checks for signals only when a Python function starts, after calls and
+        # at backward jumps.
         put = self.outbox.waiting.extend
         view, settled = (None, None) if step.is_visible else (self._view, self.settled)
         version = self._version + step.is_visible

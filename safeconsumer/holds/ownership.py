@@ -1,10 +1,10 @@
 """
-Distinguishes ownerships, and finds the changes of a new assignment.
+Distinguishes the ownerships of a partition, and compares assignments.
 
-An object identifies each ownership of a partition: the client makes a new object each time,
-as kafka-python does with its state of the partition. This module only compares the objects
-by identity. So a request of an earlier ownership is never taken for one of the current
-ownership.
+An object identifies each ownership of a partition. The client makes a new object for
+each ownership, as kafka-python does for the state of a partition. This module compares
+these objects only by identity, so a request from an earlier ownership is never mistaken
+for one from the current ownership.
 """
 
 from collections.abc import Mapping
@@ -36,20 +36,20 @@ class Cause(Enum):
 
     PASSING = "passing"
     """
-    A join is being prepared, or the consumer closes: the next completed join decides
-    whether the partitions are given back.
+    A join is being prepared, or the consumer is closing; the next completed join
+    decides whether this member gets the partitions back.
     """
 
     LOST = "lost"
     """
-    The membership was lost, so that others may have owned the partitions; the next
-    completed join decides about these, too.
+    The membership was lost, so other members may have owned the partitions; the next
+    completed join decides whether this member gets them back, too.
     """
 
     RENEWED = "renewed"
     """
-    Topics were deleted and recreated, or an operator has reset the group: their
-    partitions get new ownerships, and no undecided ownership is decided.
+    Topics were deleted and recreated, or an operator has reset the group; the affected
+    partitions get new ownerships, and undecided ownerships stay undecided.
     """
 
     @property
@@ -65,13 +65,13 @@ class Cause(Enum):
 
 class Reassignment(NamedTuple):
     """
-    The difference of two assignments.
+    The difference between two assignments.
 
     Attributes:
         kept: partitions that were owned before and after, without a gap.
         gained: partitions whose ownership begins.
         departed: partitions whose ownership ended. A partition that was reset, or whose
-            topic was recreated, is among the departed and the gained ones.
+            topic was recreated, is both departed and gained.
     """
 
     kept: frozenset[TopicPartition] = frozenset()
@@ -85,7 +85,7 @@ def still(owned: Owned, earlier: Owned) -> frozenset[TopicPartition]:
 
 
 def difference(before: Owned, after: Owned) -> Reassignment:
-    """Return the difference of two assignments."""
+    """Return the difference between two assignments."""
     kept = still(after, before)
     return Reassignment(
         kept, frozenset(after.keys() - kept), frozenset(before.keys() - kept)

@@ -2,10 +2,10 @@
 Decides which pauses are whole pauses, and how a pause is placed over another hold.
 
 A plain pause is a pause of single partitions by the application, without a lifetime of
-its own; it lasts until a completed join leaves its partition out. If it names all
-partitions of a topic that one call of ``assignment()`` returned, it is also a whole pause
-of the topic: another hold, by the owner ``WHOLE``, that lasts until the application's next
-resume (P3, P7).
+its own; it lasts until a completed join leaves its partition out. If a pause names all
+partitions of a topic that one call of ``assignment()`` returned, it is also a whole
+pause of the topic: another hold, by the owner ``WHOLE``, that lasts until the
+application's next resume (P3, P7).
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from safeconsumer.holds.view import Holds
 
 Snapshot = Mapping[str, frozenset[TopicPartition]]
 """
-The answer of one call of ``assignment()``, by topic; compared by identity.
+The result of one call of ``assignment()``, by topic; compared by identity.
 """
 
 
 class NamedPartitions:
-    """The partitions of snapshots that the program paused since the last ``poll`` began."""
+    """The partitions of snapshots that the program paused since the last ``poll`` started."""
 
     def __init__(self) -> None:
-        # By the id of the snapshot, which is kept so that no other object gets that id.
+        # The keys are the ids of the snapshots, which are kept so that their ids stay
+        # unique.
         self._pauses: dict[int, tuple[Snapshot, dict[str, _Pauses]]] = {}
 
     def whole(
@@ -39,17 +40,17 @@ class NamedPartitions:
         holds: Holds,
     ) -> list[Hold]:
         """
-        Note the partitions that a pause names; return the whole pauses that it completes.
+        Record the partitions that a pause names; return the whole pauses it completes.
 
-        A whole pause ends with the first of the pauses that complete it: no partition
-        is quiet for longer than the program has requested for it by name. If earlier
-        calls named some of the partitions, a whole pause that is in force already is
+        A whole pause expires with the first of the pauses that complete it, so that no
+        partition is quiet for longer than the program has requested for it by name. If
+        earlier calls named some of the partitions, a whole pause already in force is
         not replaced.
 
         Args:
             named: the partitions, each with its snapshot.
             placed: the holds of the call; the whole pause gets their reason and end.
-            now: the time on the monotonic clock; a pause that has ended does not count.
+            now: the time on the monotonic clock; pauses expired by then do not count.
             holds: the holds before the call.
         """
         plain = next(one for one in placed if one.lifetime is Lifetime.PLAIN)
@@ -71,7 +72,7 @@ class NamedPartitions:
         return found
 
     def forget(self, keys: Collection[HoldKey]) -> None:
-        """Forget the partitions that a resume names, or all if it names nothing."""
+        """Forget the partitions that a resume names, or all if the resume names nothing."""
         if not keys:
             self._pauses.clear()
         for scope, _ in keys if self._pauses else ():
@@ -83,8 +84,8 @@ class NamedPartitions:
     def _complete(
         self, topic: str, now: float
     ) -> list[tuple[frozenset[TopicPartition], Hold]]:
-        # The first snapshot whose partitions of the topic are all paused, and the pause
-        # among them that ends first.
+        # Returns the first snapshot whose partitions of the topic are all paused, with
+        # the pause that expires first.
         for snapshot, pauses in self._pauses.values():
             if topic in pauses and len(pauses[topic].by_name) == len(snapshot[topic]):
                 first = pauses[topic].first_to_end()
@@ -94,8 +95,9 @@ class NamedPartitions:
 
 
 class _Pauses:
-    # The pauses of one topic's partitions, all from one call of assignment(), and those
-    # among them that expire. A program may name thousands of partitions one by one.
+    # The pauses of one topic's partitions that one call of assignment() returned, and
+    # those of these pauses that expire. A program may pause thousands of partitions
+    # singly.
 
     def __init__(self) -> None:
         self.by_name: dict[TopicPartition, Hold] = {}
@@ -119,12 +121,12 @@ class _Pauses:
 
 def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
     """
-    Return the result of placing a hold over a known hold of the same scope and owner.
+    Return the hold that results from placing one over a known hold with the same key.
 
-    A plain pause never weakens a strict hold, which may end before it.
+    A plain pause never weakens a strict hold, which may end before the pause does.
 
     Returns:
-        The hold; None if nothing would change.
+        The resulting hold; None if nothing would change.
     """
     if known is None:
         return hold
@@ -140,7 +142,7 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
 
 
 def travels(holds: Holds, tp: TopicPartition) -> bool:
-    """Return whether the pause of a partition is handed over: not under a whole pause."""
+    """Return whether a partition's pause is handed over, which a whole pause prevents."""
     hold = holds.get((Partition(tp[0], tp[1]), APP))
     is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
     return hold is not None and may_travel(hold) and not is_under_whole

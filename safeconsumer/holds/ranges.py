@@ -1,4 +1,4 @@
-"""Reads ranges of partitions: ``orders:0-2,5`` is four scopes."""
+"""Expands ranges of partitions; ``orders:0-2,5`` stands for four scopes."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,12 +8,12 @@ from safeconsumer.errors.base import ScopeSyntaxError
 
 MOST = 1000
 """
-The most partitions of one range, and the most holds of one command.
+The maximum number of partitions in a range, and of holds in a command.
 """
 _NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
 NUMBERS = re.compile(rf"{_NUMBERS}(?:,{_NUMBERS})*")
 """
-The part of a scope behind the colon: numbers and ranges.
+The part of a scope after the colon, which has numbers and ranges.
 """
 # A text that begins with re: is a pattern, unless it names partitions of the topic re.
 _RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({NUMBERS.pattern})")
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 def spread_targets(targets: Iterable[T]) -> Iterator[T | str]:
     """
-    Yield targets, and for each text the texts of the scopes that it stands for.
+    Yield the targets, each text expanded to the texts of the scopes it stands for.
 
     Raises:
-        ScopeSyntaxError: a range does not go up, or is too long.
+        ScopeSyntaxError: a range is not ascending, or is too long.
     """
     for target in targets:
         if isinstance(target, str):
@@ -38,10 +38,10 @@ def spread_targets(targets: Iterable[T]) -> Iterator[T | str]:
 
 def spread(text: str) -> Iterator[str]:
     """
-    Yield the scopes of a text: one for each partition of a range.
+    Yield the scopes that a text stands for, one for each partition of a range.
 
     Raises:
-        ScopeSyntaxError: a range does not go up, or is too long.
+        ScopeSyntaxError: a range is not ascending, or is too long.
     """
     found = _RANGES.fullmatch(text)
     if found is None or text.rpartition(":")[2].isdigit():
@@ -53,8 +53,8 @@ def spread(text: str) -> Iterator[str]:
         end = int(last) if dash else int(first)
         if not int(first) <= end < int(first) + MOST:
             message = (
-                f"{text[:60]!r}: a range goes up, over {MOST} partitions at most; "
-                "name the topic for all of it"
+                f"{text[:60]!r}: a range must be ascending, with at most {MOST} "
+                "partitions; name the topic to cover all of it"
             )
             raise ScopeSyntaxError(message)
         yield from (f"{topic}:{number}" for number in range(int(first), end + 1))

@@ -1,22 +1,22 @@
 """
 Keeps the offsets to which a member has to move partitions of its group.
 
-A reset is a field of a hold's record, and lasts exactly as long as the hold. Meanwhile the
-partition delivers nothing, so an owner may move it once more without an effect; once the
-hold is lifted no member moves it. No record shows whether a partition was moved; a commit
-of the target by the group shows it.
+A reset is a field of a hold's record, and lasts exactly as long as the hold. While the
+hold lasts, the partition delivers nothing, so moving it a second time has no effect.
+Once the hold is lifted, no member moves the partition. No record shows whether a
+partition was moved, but a commit of the target offset by the group does.
 
-As soon as it has read the record, this member also places its own hold on the partitions,
-under the owner ``RESET``, until it has moved them:
+As soon as this member has read the record, it also holds the partitions itself, under
+the owner ``RESET``, until it has moved them:
 
 =======================  ==================================================================
 State of the hold        The member's action for a partition that it owns
 =======================  ==================================================================
 in force                 moves it, commits the target, and lifts its own hold
-lifted before the move   asks Kafka for the committed offset, and lifts its own hold: an
-                         owner that the group has expelled, and that does not know it
-                         yet, must not continue at its old position, as another owner
-                         has moved the partition
+lifted before the move   fetches the committed offset, and lifts its own hold; an owner
+                         that the group has expelled without the owner's knowledge must
+                         not continue at its old position, because another owner has
+                         moved the partition
 =======================  ==================================================================
 """
 
@@ -34,15 +34,16 @@ _WHY = "an operator moves it to another offset, and this member has not done so 
 @frozen(kw_only=True)
 class Target:
     """
-    The offset to which a hold moves a partition; two targets of one placing are equal.
+    The offset to which a hold moves a partition; targets of one placement are equal.
 
     Attributes:
         offset: the offset of the next record to be read.
-        topic_id: the id that its topic had, as Kafka writes it; None matches any.
-        owner: the owner of the hold, as ``operator:alice``.
+        topic_id: the id of the topic at that time, as Kafka writes it; None matches any
+            id.
+        owner: the owner of the hold, for example ``operator:alice``.
         hold_id: the id of the hold.
-        record: the offset of its record on the holds topic, which changes if the hold is
-            written again; two targets that differ in it are equal.
+        record: the offset of its record on the holds topic, which changes if the hold
+            is written again; targets that differ only in the record are equal.
     """
 
     offset: int
@@ -57,20 +58,21 @@ Targets = Mapping[TopicPartition, Target]
 
 class Resets:
     """
-    The resets of a group in force, and the partitions that this member has not moved yet.
+    The resets of a group in force, and the partitions this member has not moved yet.
 
-    Thread rules: any thread; :meth:`end` and :meth:`begin` one at a time.
+    Thread rules: any thread may call the methods, but only one :meth:`end` or
+    :meth:`begin` may run at a time.
 
     Args:
-        ledger: gets this member's own holds.
+        ledger: the ledger that gets this member's own holds.
         unread: returns the partitions whose gates were opened before the holds topic
-            was read: unread records may hold and move them.
+            was read; unread records may hold and move these partitions.
 
     Attributes:
-        targets: the targets, by partition; replaced as a whole.
+        targets: the targets, by partition; the mapping is replaced as a whole.
         troubles: the reasons why partitions are not moved yet, as text for people,
             replaced as a whole by the client that moves them.
-        on_change: called when a partition has to be moved.
+        on_change: a function that is called when a partition has to be moved.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Resets:
         self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
 
     def begin(self, wanted: Targets) -> None:
-        """Hold the new partitions and make them targets, once operators' holds cover them."""
+        """Hold newly targeted partitions; to be called once operators' holds cover them."""
         new = [tp for tp, one in wanted.items() if self.targets.get(tp) != one]
         self.hold(new)
         self.targets = wanted
@@ -98,7 +100,7 @@ class Resets:
             self.on_change()
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Keep partitions quiet until :meth:`release`, also if other holds are lifted."""
+        """Keep partitions quiet until :meth:`release`, even if other holds are lifted."""
         at = self._ledger.now()[1]
         self._ledger.follow(
             [

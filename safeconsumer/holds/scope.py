@@ -1,10 +1,10 @@
 """
 Defines the scopes of holds: a partition, a topic, a pattern over topics, or all.
 
-Command line, control records, ``repr`` and errors use one notation: ``orders:3``,
-``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic of the name ``re``: ``re:3`` is
-a pattern, so a partition of that topic is ``re:re:3``. As a pattern this text would match
-no topic, as no topic's name has a colon.
+The command line, control records, ``repr`` and errors use one notation: ``orders:3``,
+``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic named ``re``. Since ``re:3`` is
+a pattern, partition 3 of that topic is ``re:re:3``, which as a pattern could match no
+topic because no topic name contains a colon.
 """
 
 import re
@@ -27,19 +27,19 @@ _MAX_PARTITION = 2**31 - 1
 _PATTERN, _TOPIC_RE = "re:", "re"
 _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 
-# Expressions longer than this are machine-made; topic names end at 249 characters.
+# Longer expressions are machine-made; topic names have at most 249 characters.
 MAX_PATTERN_LENGTH = 4096
 
-# The number of topics whose answer a pattern keeps: topics with ever new names would fill the
-# memory. About a million bytes.
+# The number of answers that a pattern keeps, about 1 MB. Without a limit, an endless
+# series of new topic names would fill the memory.
 _MOST_ANSWERS = 10_000
 
-# Equal to and interchangeable with ``kafka.TopicPartition``, a named tuple.
+# This type is interchangeable with ``kafka.TopicPartition``, which is a named tuple.
 TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
-    """The methods of a compiled pattern that are used; ``re`` and ``re2`` both have them."""
+    """The members that this package uses of a compiled pattern of ``re`` or ``re2``."""
 
     @property
     def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught
@@ -51,7 +51,7 @@ class CompiledPattern(Protocol):
 
 @frozen(repr=False, cache_hash=True)
 class Partition:
-    """One partition of one topic, ``orders:3``; of the topic ``re``, ``re:re:3``."""
+    """One partition of a topic, written ``orders:3``, or ``re:re:3`` for the topic ``re``."""
 
     topic: str
     partition: int
@@ -68,7 +68,7 @@ class Partition:
 
 @frozen(repr=False)
 class Topic:
-    """Every partition of one topic, present and future, ``orders``."""
+    """Every present and future partition of one topic, written ``orders``."""
 
     topic: str
 
@@ -85,10 +85,10 @@ class Topic:
 @frozen(repr=False)
 class Pattern:
     """
-    Every topic whose whole name matches, present and future, ``re:ord.*``.
+    Every present and future topic whose whole name matches, written ``re:ord.*``.
 
     Two patterns are equal if their expressions have the same text. The expression is
-    called once for a topic name; the answers for up to 10,000 names are kept.
+    matched once for each topic name; the results for up to 10,000 names are kept.
     """
 
     text: str
@@ -116,10 +116,10 @@ class Pattern:
 
 @frozen(repr=False)
 class Everything:
-    """Everything that is or will be assigned, ``@all``."""
+    """Everything that is or will be assigned, written ``@all``."""
 
     def covers(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - as its siblings
-        """Answer True."""
+        """Return True."""
         return True
 
     def __str__(self) -> str:
@@ -132,12 +132,13 @@ Scope = Partition | Topic | Pattern | Everything
 
 ALL = Everything()
 """
-The whole consumer or group, as a target: ``pause(ALL)`` is ``pause("@all")``.
+The whole consumer or group as a target; ``pause(ALL)`` means ``pause("@all")``.
 """
 
 Target = TopicPartition | str | CompiledPattern | Scope
 """
-The types that ``pause`` takes: a partition, text in scope notation, a pattern, a scope.
+The types that ``pause`` accepts: a partition, text in scope notation, a pattern, a
+scope.
 """
 
 
@@ -171,10 +172,10 @@ def of(target: object) -> Scope:
 
 def partition(topic: object, number: object) -> Partition:
     """
-    Make a partition scope of a checked topic name and partition number.
+    Check a topic name and a partition number, and make a partition scope of them.
 
     Raises:
-        ScopeSyntaxError: if either is not legal in Kafka.
+        ScopeSyntaxError: the name or the number is not legal in Kafka.
     """
     if type(topic) is str and type(number) is int:  # the usual case
         return _partition(topic, number)
@@ -189,37 +190,37 @@ def _checked_partition(topic: object, number: object) -> Partition:
         raise ScopeSyntaxError(message)
     if not 0 <= which <= _MAX_PARTITION:
         text = partition_text(name, which)
-        message = f"{text} is no partition: allowed are 0 to {_MAX_PARTITION}"
+        message = f"{text} is not a partition: the last number is {_MAX_PARTITION}"
         raise ScopeSyntaxError(message)
     return Partition(name, which)
 
 
-# A program pauses the same partitions again and again.
+# The check is cached, because programs pause the same partitions again and again.
 _partition = lru_cache(_MOST_ANSWERS)(_checked_partition)
 
 
 def topic(name: object) -> Topic:
     """
-    Make a topic scope of a checked topic name.
+    Check a topic name, and make a topic scope of it.
 
     Raises:
-        ScopeSyntaxError: if the name is not legal in Kafka.
+        ScopeSyntaxError: the name is not legal in Kafka.
     """
     return Topic(_checked_topic(name))
 
 
 def pattern(compiled: CompiledPattern) -> Pattern:
     """
-    Make a pattern scope of a compiled expression over whole topic names.
+    Make a pattern scope of a compiled expression that matches whole topic names.
 
     Raises:
-        ScopeSyntaxError: if the expression is empty, too long, of bytes, or was
-            compiled with flags that its text does not carry (write ``(?i)...``, so
+        ScopeSyntaxError: the expression is empty, too long or made of bytes, or was
+            compiled with flags that its text does not contain (write ``(?i)...``, so
             that the text alone has the whole meaning).
     """
     text = compiled.pattern
     if not isinstance(text, str):
-        message = f"pattern {text!r} is of bytes; topic names are text"
+        message = f"pattern {text!r} is made of bytes; topic names are text"
         raise ScopeSyntaxError(message)
     check_expression(text)
     if isinstance(compiled, re.Pattern) and re.compile(text).flags != compiled.flags:
@@ -230,10 +231,10 @@ def pattern(compiled: CompiledPattern) -> Pattern:
 
 def parse(text: str) -> Scope:
     """
-    Read a scope in scope notation; the opposite of ``str(scope)``.
+    Parse a scope in scope notation; the inverse of ``str(scope)``.
 
     Raises:
-        ScopeSyntaxError: if the text is not a scope; the message has the text.
+        ScopeSyntaxError: the text is not a scope; the message quotes the text.
     """
     if text == "@all":
         return Everything()
@@ -257,7 +258,7 @@ def parse(text: str) -> Scope:
 
 def partition_text(topic: str, numbers: int | str) -> str:
     """
-    Return partitions of a topic in scope notation; of the topic ``re``, ``re:re:3``.
+    Return partitions of a topic in scope notation, such as ``orders:3`` or ``re:re:3``.
 
     Args:
         topic: the topic.
@@ -271,7 +272,7 @@ def partition_text(topic: str, numbers: int | str) -> str:
 def matched(
     scopes: Iterable[Scope], names: Collection[str]
 ) -> tuple[tuple[str, ...], frozenset[Scope]]:
-    """Return the topics that scopes cover, and the patterns among them that cover none."""
+    """Return the topics that scopes cover, and the patterns that cover no topic."""
     found, idle = set[str](), set[Scope]()
     for scope in scopes:
         if isinstance(scope, Pattern):
@@ -285,7 +286,7 @@ def matched(
 
 
 def expression_of(text: str) -> str | None:
-    """Return the expression of a text that is a pattern, otherwise None."""
+    """Return the expression in a pattern's text, or None for any other text."""
     if not text.startswith(_PATTERN) or _OF_RE.fullmatch(text):
         return None
     return text.removeprefix(_PATTERN)
@@ -293,11 +294,11 @@ def expression_of(text: str) -> str | None:
 
 def check_expression(text: str) -> None:
     """
-    Refuse an expression that is not worth compiling; megabytes would take seconds.
+    Refuse an unusable expression before it is compiled; megabytes would take seconds.
 
     Raises:
-        ScopeSyntaxError: the expression is empty, too long, cannot be written as UTF-8,
-            or reads as a partition of the topic ``re``.
+        ScopeSyntaxError: the expression is empty, is too long, cannot be written as
+            UTF-8, or reads like a partition of the topic ``re``.
     """
     if not 0 < len(text) <= MAX_PATTERN_LENGTH:
         message = (
@@ -317,7 +318,7 @@ def check_expression(text: str) -> None:
 
 
 def _whole_number(value: object) -> int | None:
-    # numpy's and other integers are accepted, as by kafka-python; True is a mistake.
+    # Integers of numpy, for example, are accepted, as in kafka-python, but not True.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     return index(value)

@@ -4,14 +4,15 @@ Decides which partitions are quiet: one table of holds, gates and assigned parti
 Theory of operation
 -------------------
 
-A :class:`Table` never changes. Each change returns a :class:`Step`: the next table, the
-events, and the partitions that flow now or have departed. The partitions that became
-quiet, or flow, are the difference of two tables; only the reach of the change is
-searched for them. The ledger stores the tables one after another.
+A :class:`Table` is immutable. Each change returns a :class:`Step` with the next table,
+the events, and the partitions that flow now or have departed. The partitions that
+became quiet, or that flow now, are the difference between two tables; the search for
+them covers only the partitions that the change affects. The ledger stores the tables
+one after another.
 
 Four kinds of things have a state.
 
-**1. A hold**, which its scope and its owner identify.
+**1. A hold**, identified by its scope and its owner.
 
 | state | transition | next state |
 |---|---|---|
@@ -19,7 +20,7 @@ Four kinds of things have a state.
 | in force | its owner places it again | in force, with the new reason, lifetime and end |
 | in force | its owner lifts it, it expires, or it ends (below) | absent |
 | in force, strict | a plain pause that lasts longer is placed over it | beneath that pause |
-| beneath | the pause ends by itself | in force, unless its own time is over |
+| beneath | the pause ends without a resume | in force, unless it has expired |
 | beneath | the pause is lifted by name | absent |
 
 Some changes end holds that they do not name.
@@ -29,10 +30,10 @@ Some changes end holds that they do not name.
 | a ``resume`` of the application | whole pauses, and plain pauses of absent partitions |
 | a whole pause expires | plain pauses of absent partitions of its topic |
 | a completed join | plain pauses of partitions that it leaves out |
-| ``assign``, ``unsubscribe`` | those, and whole pauses |
-| the partition departs, for whatever reason | those that are bound to its assignment |
-| a join is prepared, or the membership lost | no others: the next join decides |
-| ``close`` | all but those of operators and of the group |
+| ``assign``, ``unsubscribe`` | the same plain pauses, and whole pauses |
+| the partition departs, for any reason | holds that are bound to its assignment |
+| a join is prepared, or the membership is lost | no others; the next join decides |
+| ``close`` | all holds except those of operators and of the group |
 
 **2. An assigned partition.** It is *quiet* if it is held or gated, or both.
 
@@ -46,19 +47,19 @@ Some changes end holds that they do not name.
 | gated | its gate opens (below) | held, or flows |
 | any | it departs | not assigned |
 
-**3. An ownership that has ended.** A join that is prepared, or a lost membership, leaves
-it *undecided*: the next completed join gives the partition back, or decides that it is
-gone. Everything else decides at once.
+**3. An ownership that has ended.** A join that is prepared, or a lost membership,
+leaves the ownership *undecided*: the next completed join either gives the partition
+back or confirms that it is gone. Every other cause decides immediately.
 
 **4. A poll.** A program that held everything before a ``poll`` could not hold
-partitions that it gained during it (KAFKA-13463), so a gate replaces the holds that
-were in force when the ``poll`` began. The gate opens when the ``poll`` returns, when
-all of those holds have been lifted, or when an owner names the partition in a
-``resume`` and only that owner's holds are left of them. If nothing is assigned when a
-``poll`` begins, the holds of the last ``poll`` with an assignment still count: the loss
-of a membership must not look like a resume. A hold that ends because its partition
-departs was not lifted, and still counts. Another gate keeps gained partitions quiet
-until the control topics are read.
+partitions that it gained during the ``poll`` (KAFKA-13463), so a gate replaces the
+holds that were in force when the ``poll`` started. The gate opens when the ``poll``
+returns, when all of those holds have been lifted, or when an owner names the partition
+in a ``resume`` and all of those holds that remain are that owner's. If nothing is
+assigned when a ``poll`` starts, the holds of the last ``poll`` with an assignment still
+count, because the loss of a membership must not look like a resume. A hold that ends
+because its partition departs was not lifted, and still counts. A second gate keeps
+gained partitions quiet until the control topics are read.
 """
 
 from __future__ import annotations
@@ -93,12 +94,12 @@ from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
 NEVER = math.inf
 
-CALL_GATE = "gained during a poll() that began all paused"
+CALL_GATE = "gained during a poll() that started with everything paused"
 CONTROL_GATE = "waits until the control topics are read"
 
-# The most remembered partitions that left while they were quiet: under a hold of
-# everything, topics with ever new names would fill the memory. A page of a million
-# bytes.
+# The maximum number of remembered partitions that departed while they were quiet, about
+# 1 MB. Under a hold of everything, an endless series of new topic names would fill the
+# memory.
 MOST_LEFT = 10_000
 
 _NONE: frozenset[TopicPartition] = frozenset()
@@ -106,7 +107,7 @@ NOTHING_OWNED: Owned = {}
 
 EventParts = tuple[type[Event], dict[str, Any]]
 """
-A kind of event, and its fields except the time and the consumer's names.
+The class of an event, and its fields except the time and the consumer's ids.
 """
 
 
@@ -115,12 +116,12 @@ class Step(NamedTuple):
     The result of one change.
 
     Attributes:
-        table: the table from then on.
-        events: the events, in the order in which things happened.
-        ended: partitions that were quiet and flow now, or have departed.
-        is_moved: whether partitions became quiet or began to flow.
+        table: the table after the change.
+        events: the events, in chronological order.
+        ended: partitions that were quiet and now flow or have departed.
+        is_moved: whether partitions became quiet or started to flow.
         is_visible: whether the change is visible to readers of holds.
-        reassignment: the difference of the old and the new assignment.
+        reassignment: the difference between the old and the new assignment.
     """
 
     table: Table
@@ -133,34 +134,33 @@ class Step(NamedTuple):
 
 class Table(NamedTuple):
     """
-    The holds, gates and assigned partitions of one moment. A table never changes.
+    The holds, gates and assigned partitions at one point in time; immutable.
 
-    Each change returns the :class:`Step` to another table; ``now`` is in seconds on the
-    monotonic clock.
+    Each change returns a :class:`Step` with the next table. ``now`` is in seconds on
+    the monotonic clock.
 
     Attributes:
         holds: the holds.
-        due: the time at which the first of them expires, on the monotonic clock, or
-            earlier.
+        due: a time on the monotonic clock before which no hold expires.
         ends_more: whether a resume may end holds that it does not name; only one resume
-            searches for these, so that a loop of resumes is linear.
-        owned: the owned partitions; another object after each change of them.
+            searches for these, so that a loop of resumes takes linear time.
+        owned: the owned partitions; each change makes a new object.
         assigned: the same partitions, by topic.
-        undecided: ownerships that ended before a completed join decides whether their
-            partitions are given back.
+        undecided: ownerships that have ended; the next completed join decides whether
+            their partitions are given back.
         lost: undecided ownerships that ended, or may have ended, because the membership
             was lost.
         gated: partitions that wait for the ``poll`` under way to return.
-        unread: partitions that wait for the control topics.
-        in_call: whether a ``poll`` is under way that may gate.
+        unread: partitions that wait until the control topics are read.
+        in_call: whether a ``poll`` that may gate partitions is under way.
         gating_holds: the holds that a gate replaces: those that kept everything quiet
-            when the last ``poll`` with an assignment began, without those lifted since.
-        None: a partition flowed, or all of them were lifted.
-        gating_assigned: the partitions that were assigned then.
+            when the last ``poll`` with an assignment started, without those lifted
+            since; None if a partition flowed, or if all of these holds were lifted.
+        gating_assigned: the partitions that were assigned when that ``poll`` started.
         left_quiet: partitions that departed while they were quiet and are still held,
-            each with whether the membership was lost; the latest come last.
-        left_alone: by topic, the reported whole pauses under which the application has
-            paused no remaining partition by name.
+            each with whether the membership was lost; the most recent come last.
+        left_alone: by topic, the reported whole pauses of topics without an assigned
+            partition that the application has paused by name.
     """
 
     holds: Holds = Holds()
@@ -197,11 +197,11 @@ class Table(NamedTuple):
 
     @property
     def is_gating(self) -> bool:
-        """Whether partitions that are gained now will be gated."""
+        """Whether partitions that are gained now are gated."""
         return self.in_call and self.gating_holds is not None
 
     def remaining(self, keys: Collection[HoldKey]) -> tuple[Hold, ...]:
-        """Return the known holds that still cover the scopes of lifted keys."""
+        """Return the holds that still cover the scopes of lifted keys."""
         holds = self.holds
         # A worker lifts its own holds many times a second and does not use the answer.
         if not holds or all(is_routine(owner) for _, owner in keys):
@@ -225,9 +225,10 @@ class Table(NamedTuple):
         """
         Return the given partitions that neither a hold nor a gate covers.
 
-        For the partitions that a change reaches this is the difference of two quiet
-        sets: before a hold is placed, the partitions that become quiet by it; after a
-        hold is lifted or a gate has opened, those that flow.
+        For the partitions that a change affects, the result is the difference between
+        two quiet sets. Before a hold is placed, these are the partitions that the hold
+        makes quiet. After a hold is lifted or a gate has opened, these are the
+        partitions that flow now.
         """
         gated, unread, is_held = self.gated, self.unread, self.holds.covers
         found = [
@@ -249,9 +250,9 @@ class Table(NamedTuple):
         """
         Place holds.
 
-        If patterns are among them, ``topics`` are the known topics that they cover, and
-        ``idle`` the patterns that cover none. ``whole`` returns the whole pauses that
-        they complete.
+        If the holds include patterns, ``topics`` are the known topics that the patterns
+        cover, and ``idle`` are the patterns that cover no topic. ``whole`` returns the
+        whole pauses that the holds complete.
         """
         known = self.holds.get
         if whole is not None:
@@ -281,8 +282,8 @@ class Table(NamedTuple):
         """
         Return the holds to be taken over from the previous owners of partitions.
 
-        A hold is left out if its partition has another ownership by now, or if the
-        application has paused the partition here.
+        A hold is left out if the ownership of its partition has changed since, or if
+        the application has paused the partition here.
         """
         scopes = {Partition(*tp) for tp in still(self.owned, owned)}
         known = self.holds.get
@@ -291,7 +292,7 @@ class Table(NamedTuple):
         )
 
     def moved(self, wanted: Iterable[Hold]) -> Step:
-        """Give holds new deadlines; a hold that was placed again since keeps its own."""
+        """Give holds new deadlines, except holds that were placed again since."""
         moved = [
             evolve(known, deadline=hold.deadline)
             for hold in wanted
@@ -311,9 +312,9 @@ class Table(NamedTuple):
         is_all: bool = False,
     ) -> Step:
         """
-        Lift holds; a resume of the application also ends holds that it does not name.
+        Lift holds; a resume by the application also ends holds that it does not name.
 
-        ``is_all``: the keys are all holds of their owner.
+        ``is_all`` says that the keys are those of all holds of their owner.
         """
         more: tuple[Hold, ...] = ()
         if by_application and self.ends_more:
@@ -339,7 +340,8 @@ class Table(NamedTuple):
         reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
-            # A resume without targets, or with all holds of its owner, lifts all of them.
+            # A resume without targets, or of all its owner's holds, reports no side
+            # effects.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
@@ -349,7 +351,7 @@ class Table(NamedTuple):
         return self._step_to(after, reported, restored, flowing, "resumed")
 
     def expired(self, now: float) -> Step:
-        """End holds whose time is over, and plain pauses that a whole pause kept."""
+        """End holds that have expired, and plain pauses that an expired whole pause kept."""
         over = tuple(one for one in self.holds if end_of(one) <= now)
         topics = {_topic_of(one) for one in over if one.owner == WHOLE}
         here = self.owned.keys() | self.undecided.keys()
@@ -371,12 +373,13 @@ class Table(NamedTuple):
         return self._step_to(after, reported, restored, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
-        # Returns whether every resume of the application ends the hold.
+        # Returns whether every resume by the application ends the hold.
         return hold.owner == WHOLE or _is_away(hold, self.owned)
 
     def _without(self, keys: Iterable[HoldKey], restored: Collection[Hold]) -> Table:
         holds = self.holds.without(keys, restored)
-        # The remaining holds are not searched: for each one lifted that is quadratic.
+        # The remaining holds are not searched, because a search for each lifted hold
+        # would take quadratic time.
         due = _sooner(self.due, restored) if holds else NEVER
         return Table(holds, due, *self[2:])
 
@@ -388,7 +391,7 @@ class Table(NamedTuple):
         flowing: tuple[TopicPartition, ...],
         why: str,
     ) -> Step:
-        # Partitions that flow because gates opened are in no other event.
+        # No other event has the partitions that flow because gates opened.
         if restored:
             reported += _placed_back(restored)
         is_visible = after.holds is not self.holds
@@ -405,7 +408,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ gates
 
     def poll_begun(self, view: View) -> Table:
-        """Note that a ``poll`` begins; most polls gate no partition, and keep this table."""
+        """Record that a ``poll`` starts; most polls gate no partition and keep this table."""
         holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
             is_held = view.is_all_quiet() and all(map(self.holds.covers, view.gates))
@@ -415,14 +418,14 @@ class Table(NamedTuple):
         return self._replace(in_call=True, gating_holds=holds, gating_assigned=assigned)
 
     def poll_ended(self) -> Step:
-        """Note that a ``poll`` returns: its gates open, and it gates no more partitions."""
+        """Record that a ``poll`` returns; open its gates, and gate no more partitions."""
         after = self._replace(in_call=False, gated=_NONE if self.gated else self.gated)
         return self._step_to(
             after, [], (), (), "the poll that gained them has returned"
         )
 
     def control_read(self, owned: Owned) -> Step:
-        """Note that the control topics are read for these ownerships, if they still exist."""
+        """Record that the control topics are read for those ownerships that still exist."""
         unread = self.unread - still(self.owned, owned)
         after = self if unread == self.unread else self._replace(unread=unread)
         return self._step_to(after, [], (), (), "the control topics are read")
@@ -438,10 +441,10 @@ class Table(NamedTuple):
         self, keys: Iterable[HoldKey], *, all_of: Collection[str] = ()
     ) -> Table:
         """
-        Open the gates that no hold keeps closed after holds were lifted or expired.
+        Open the gates that no hold keeps closed, after holds were lifted or expired.
 
-        A key counts if an owner named it, whether the hold existed or not. No hold of the
-        owners in ``all_of`` counts any more.
+        A key counts if an owner named it, whether or not the hold existed. Holds of the
+        owners in ``all_of`` no longer count.
         """
         if self.gating_holds is None:
             return self
@@ -476,9 +479,9 @@ class Table(NamedTuple):
         """
         Move to a new assignment.
 
-        The application's pauses of ``carried`` partitions move to their next owners;
-        None: of no partition. If ``is_watched``, gained partitions wait for the control
-        topics.
+        The application's pauses of ``carried`` partitions move to the next owners of
+        these partitions; if ``carried`` is None, no pause moves. If ``is_watched``,
+        gained partitions wait until the control topics are read.
         """
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
@@ -526,7 +529,7 @@ class Table(NamedTuple):
         return undecided, frozenset(undecided) if is_lost else self.lost
 
     def ends(self, hold: Hold, change: _AssignmentChange) -> bool:
-        """Return whether a hold ends as the assignment changes."""
+        """Return whether a change of the assignment ends a hold."""
         scope, cause = hold.scope, change.cause
         if cause is Cause.CLOSED:
             return not hold.is_remote
@@ -543,8 +546,9 @@ class Table(NamedTuple):
         ):
             return False
         has_been = tp in change.departed or tp in self.undecided
-        # A join that assigns no partition ends no pause of a partition that was never
-        # here: the first join may be led by a member without metadata.
+        # A join that assigns nothing does not end the pause of a partition that was
+        # never assigned here, because a member without metadata may have led the first
+        # join.
         is_decided = cause.is_called or bool(change.owned) or has_been
         is_over = hold.lifetime is Lifetime.PLAIN and is_decided
         return is_over or (has_been and change.carries(hold))
@@ -564,11 +568,12 @@ class Table(NamedTuple):
         cause: Cause,
     ) -> tuple[Table, list[EventParts]]:
         """
-        Note which partitions departed while they were quiet; report gained, held ones.
+        Record which partitions departed while quiet; report gained ones that are held.
 
-        A gained partition is reported if it is held and was quiet when it last left, or
-        if it comes under a whole pause. A whole pause that is left alone is reported
-        once, with all the partitions that it keeps quiet.
+        A gained partition is reported if it is held and was quiet when it last
+        departed, or if a whole pause covers it. A whole pause of a topic without a
+        partition paused by name is reported once, with all the partitions that it keeps
+        quiet.
         """
         holds = self.holds
         is_lost = cause is Cause.LOST
@@ -602,8 +607,8 @@ class Table(NamedTuple):
         return after, [(events.AssignedWhileHeld, parts)] if held else []
 
     def _alone(self) -> dict[str, Hold]:
-        # Returns the whole pauses of topics with assigned partitions, none of them paused
-        # by name. A topic without assigned partitions keeps its last state.
+        # Returns the whole pauses of topics whose assigned partitions are not paused by
+        # name. A topic without assigned partitions keeps its last state.
         holds, alone = self.holds, {}
         for topic in {*self.assigned, *self.left_alone}:
             whole = holds.get((Topic(topic), WHOLE))
@@ -640,7 +645,7 @@ def rebalanced(before: Table, after: Table) -> dict[str, Any]:
 
     ``before`` is the table before its assignment was applied. That table has the
     partitions that were given up while the join was prepared, and those that other
-    members may have owned meanwhile.
+    members may have owned in the meantime.
     """
     what = difference({**before.undecided, **before.owned}, after.owned)
     view, lost = after.view(), before.lost
@@ -660,7 +665,7 @@ def rebalanced(before: Table, after: Table) -> dict[str, Any]:
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> Assigned:
-    """Return an assignment by topic, made of the same partition objects."""
+    """Group partitions by topic; the result has the same partition objects."""
     found: dict[str, dict[TopicPartition, TopicPartition]] = {}
     for tp in tps:
         found.setdefault(tp[0], {})[tp] = tp
@@ -675,8 +680,8 @@ def ended_besides(
     """
     Return the whole pauses that a resume ends without naming their topic.
 
-    The result includes whole pauses of a topic of which the resume names fewer
-    partitions than flow afterwards.
+    The result includes the whole pause of a topic if the resume names fewer of the
+    topic's partitions than flow afterwards.
     """
     names = {
         (one.topic, one.partition) for one, _ in keys if isinstance(one, Partition)
@@ -698,7 +703,8 @@ def ended_unnamed(ended: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hol
     """
     Return the waiting pauses of single partitions that a resume ends without naming them.
 
-    They wait for an assignment. A resume of a whole pause names all pauses under it.
+    These pauses wait until their partitions are assigned. A resume of a whole pause
+    counts as naming all pauses under it.
     """
     named = {scope for scope, _ in keys}
     wide = [scope for scope in named if not isinstance(scope, Partition)]
@@ -741,7 +747,7 @@ def _ended(
 def _left_behind(
     holds: Holds, gone: Iterable[TopicPartition], carried: Collection[TopicPartition]
 ) -> list[EventParts]:
-    # Reports paused partitions that departed, and whose pause the next owner does not get.
+    # Reports departed partitions whose pause the next owner does not receive.
     found: dict[bool, list[TopicPartition]] = {False: [], True: []}
     for tp in sorted(gone):
         whole = holds.get((Topic(tp[0]), WHOLE))
@@ -757,13 +763,14 @@ def _left_behind(
 
 
 def _placed_back(restored: Collection[Hold]) -> list[EventParts]:
-    # Returns an event about the holds beneath ended pauses; they make no partition quiet.
+    # Returns an event about holds restored from beneath ended pauses; these holds make
+    # no partition quiet.
     return [(events.HoldsPlaced, {"holds": tuple(restored)})] if restored else []
 
 
 def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
-    # Returns the strict holds beneath pauses that ended without a resume: they are in
-    # force again.
+    # Returns the strict holds beneath pauses that ended without a resume; these holds
+    # are in force again.
     found = (hold.beneath for hold in ended)
     return tuple(one for one in found if one is not None and end_of(one) > now)
 

@@ -1,4 +1,4 @@
-"""Shows the holds of one moment, and the assigned partitions that they keep quiet."""
+"""Provides snapshots of the holds, and of the assigned partitions that they keep quiet."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ class Holds:
     """
     An immutable set of holds, indexed by scope and owner.
 
-    Any thread reads it.
+    Any thread may read it.
     """
 
     __slots__ = ("_narrow", "_wide")
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        # The holds of topics and partitions: by topic, and by partition; None is the topic.
+        # Holds of topics and partitions, by topic and partition; None is the whole
+        # topic.
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
-        # The holds of patterns and of everything: each lookup checks all of them.
+        # Holds of patterns and of everything; each lookup checks all of these holds.
         self._wide: dict[Scope, ByOwner] = {}
         if holds:
             self._change((), holds)
@@ -67,7 +68,7 @@ class Holds:
     def covered_by(
         self, owners: Collection[str], assigned: Assigned
     ) -> set[TopicPartition]:
-        """Return the assigned partitions that a hold of some owners covers."""
+        """Return the assigned partitions that a hold of any of the owners covers."""
 
         def are_theirs(by: ByOwner) -> bool:
             return any(owner in by for owner in owners)
@@ -107,8 +108,8 @@ class Holds:
         Return the holds that are known to cover the scope or a part of it.
 
         After the hold of a topic is lifted, one of its partitions may still be held.
-        Two patterns overlap if their texts are equal: whether any name matches both
-        cannot be computed.
+        Two patterns overlap only if their texts are equal, because it cannot be
+        computed whether any name matches both patterns.
         """
         match scope:
             case Partition():
@@ -121,7 +122,7 @@ class Holds:
                     for topic, held in self._narrow.items()
                     if scope.covers((topic, 0))
                 ]
-        # A scope may have the holds of thousands of owners: it is compared once.
+        # A scope may have the holds of thousands of owners, so it is compared once.
         wide = {one: by for one, by in self._wide.items() if _overlap(scope, one)}
         return tuple(_each((*near, wide)))
 
@@ -140,7 +141,7 @@ class Holds:
     # ------------------------------------------------------------ changed copies
 
     def including(self, holds: Iterable[Hold]) -> Holds:
-        """Return a copy with more holds, each in place of one with the same key."""
+        """Return a copy with more holds, which replace holds with the same keys."""
         return self.without((), holds)
 
     def without(self, keys: Iterable[HoldKey], instead: Iterable[Hold] = ()) -> Holds:
@@ -159,7 +160,7 @@ class Holds:
         return made
 
     def _change(self, keys: Iterable[HoldKey], instead: Iterable[Hold]) -> None:
-        # Called for a copy that no reader has yet. The holds of a scope are copied once,
+        # Changes a copy that no reader has yet. The holds of a scope are copied once,
         # however many of them change.
         own: set[str] = set()
         copies: dict[Scope, dict[str, Hold]] = {}
@@ -188,7 +189,8 @@ class Holds:
     def _place_of(
         self, scope: Scope, own: set[str]
     ) -> tuple[dict[Any, ByOwner], int | Scope | None]:
-        # The index and the key of a hold; the index of a topic in ``own`` is a copy already.
+        # Returns the index that has the scope's holds, and the key in that index. The
+        # index of a topic in ``own`` is a copy already.
         at: int | None = None
         if isinstance(scope, Partition):
             at = scope.partition
@@ -218,7 +220,7 @@ def _covered(
         if None in held or any(one.covers((topic, 0)) for one in wide):
             found.update(partitions)
         elif len(held) < len(partitions):
-            # the objects in the assignment: Kafka's named tuples
+            # return the assignment's own objects, which are Kafka's named tuples
             several = (partitions.get((topic, at)) for at in held)  # type: ignore[arg-type]  # None is asked above
             found.update(tp for tp in several if tp is not None)
         else:
@@ -227,7 +229,7 @@ def _covered(
 
 
 def _overlap(asked: Scope, held: Scope) -> bool:
-    # The scope that is held is a pattern or everything.
+    # ``held`` is a pattern or everything.
     if isinstance(held, Pattern):
         is_named = isinstance(asked, Topic) and held.matches(asked.topic)
         return is_named or asked == held or isinstance(asked, Everything)
@@ -240,13 +242,13 @@ def _is_everything(item: tuple[Scope, ByOwner]) -> bool:
 
 class View(NamedTuple):
     """
-    The holds, gates and quiet partitions of one moment; immutable.
+    The holds, gates and quiet partitions at one point in time; immutable.
 
     Attributes:
         holds: the holds.
-        assigned: the partitions owned here, by topic; another object after each change
-            of the assignment.
-        gates: the gated partitions, each with the reason for people.
+        assigned: the partitions owned here, by topic; each change of the assignment
+            makes a new object.
+        gates: the gated partitions, each with the reason as readable text.
         quiet: the assigned partitions that a hold or a gate covers.
     """
 
@@ -266,7 +268,7 @@ class View(NamedTuple):
         """
         Return the assigned partitions that a hold of this owner covers.
 
-        The owner ``app`` has whole pauses, too.
+        Whole pauses count as holds of the owner ``app``.
         """
         owners = (APP, WHOLE) if owner == APP else (owner,)
         return self.holds.covered_by(owners, self.assigned)
@@ -280,7 +282,7 @@ def covers(view: View, tp: TopicPartition) -> bool:
     """
     Return whether a gate, or a hold other than a worker's routine ones, covers a partition.
 
-    A partition that is not assigned any more counts as covered: another member has it.
+    A partition that is no longer assigned counts as covered: another member has it.
     """
     if tp not in view.quiet:  # the usual case
         return not view.owns(tp)
@@ -293,7 +295,7 @@ def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
     """Return the assigned partitions that a scope covers."""
     if isinstance(scope, Partition):
         here = assigned.get(scope.topic, _NOTHING_HERE)
-        # the object in the assignment: Kafka's named tuple
+        # return the assignment's own object, which is Kafka's named tuple
         tp = here.get((scope.topic, scope.partition))
         return () if tp is None else (tp,)
     if isinstance(scope, Topic):

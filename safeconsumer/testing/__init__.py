@@ -1,4 +1,4 @@
-"""Provides brokers and checks for tests of Kafka consumers, of any project."""
+"""Provides brokers and checks for tests of Kafka consumers in any project."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -68,11 +68,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever is public here
+def __getattr__(name: str) -> Any:  # noqa: ANN401  any public object of the package
     """
-    Load a public name when it is first used.
+    Load a public name on its first use.
 
-    pytest imports this package in every session, because of its plugin, and most of
+    pytest imports this package in every session because of the plugin, although most of
     those sessions have nothing to do with Kafka.
     """
     if name not in _WHERE:

@@ -1,4 +1,4 @@
-"""Record batches in Kafka's format, as far as brokers read and change them."""
+"""Record batches in Kafka's format, with the operations that brokers need."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from safeconsumer.testing._codes import RefusedError
 _HEADER = DefaultRecordBatch.HEADER_STRUCT
 _APPEND_TIME = DefaultRecordBatch.TIMESTAMP_TYPE_MASK
 _CONTROL = DefaultRecordBatch.CONTROL_MASK
-# Positions in the header of the last offset, counted from the first, and of the time.
+# Positions in the header: the last offset, relative to the first, and the latest timestamp.
 _LAST_DELTA, _MAX_TIMESTAMP = 23, 35
 _MAGIC = 2
 _ANY_SIZE = 2**31 - 1
@@ -23,11 +23,11 @@ _ANY_SIZE = 2**31 - 1
 @frozen
 class Batch:
     """
-    One batch; a changed batch is a new object.
+    A batch of records; every change makes a new object.
 
     Attributes:
-        data: its bytes.
-        header: its header, as kafka-python reads it.
+        data: the bytes of the batch.
+        header: the header of the batch, parsed by kafka-python.
     """
 
     data: bytes
@@ -39,12 +39,12 @@ class Batch:
 
     @property
     def base(self) -> int:
-        """The offset of its first record before any compaction."""
+        """The offset of the batch's first record before any compaction."""
         return int(self.header.base_offset)
 
     @property
     def end(self) -> int:
-        """The offset after its last record."""
+        """The offset after the batch's last record."""
         return int(self.header.next_offset)
 
     def check(self) -> None:
@@ -52,7 +52,7 @@ class Batch:
         Check a batch from a producer.
 
         Raises:
-            RefusedError: the batch is damaged, or has another version.
+            RefusedError: the batch is damaged, or has an unsupported version.
         """
         is_whole = self.header.size_in_bytes == len(self.data)
         crc = crc32c(self.data, SUMMED)
@@ -64,9 +64,9 @@ class Batch:
         return iter(DefaultRecordBatch(self.data))
 
     def placed(self, base: int, epoch: int, append_time: int | None) -> "Batch":
-        """Return the batch with its offset and leader epoch, and the log's time if given."""
+        """Return the batch with an offset, a leader epoch and, if given, the append time."""
         data = bytearray(self.data)
-        # This field and the next are not in the checksum.
+        # The checksum does not cover the offset and the leader epoch.
         struct.pack_into(">q", data, 0, base)
         struct.pack_into(">i", data, 12, epoch)
         if append_time is None:
@@ -75,14 +75,14 @@ class Batch:
         return _signed(data, self.header.attributes | _APPEND_TIME)
 
     def before(self, offset: int) -> "Batch":
-        """Return the records below an offset; the next batch begins there."""
+        """Return a batch of the records below an offset, where the next batch starts."""
         kept = self.with_only([one for one in self.records() if one.offset < offset])
         data = bytearray(kept.data)
         struct.pack_into(">i", data, _LAST_DELTA, offset - 1 - self.base)
         return _signed(data, kept.header.attributes)
 
     def with_only(self, records: Sequence[Any]) -> "Batch":
-        """Return the batch with these records only; the other offsets become gaps."""
+        """Return the batch with only these records; the other offsets become gaps."""
         header = self.header
         builder = _builder(codec=header.compression_type)
         for one in records:
@@ -91,7 +91,7 @@ class Batch:
         data = bytearray(builder.build())
         codec = DefaultRecordBatch(data).compression_type
         struct.pack_into(">q", data, 0, self.base)
-        # Producer, sequence numbers and the last offset stay as they were.
+        # Producer, sequence numbers and the last offset stay unchanged.
         for begin, end in ((12, 16), (_LAST_DELTA, 27), (_MAX_TIMESTAMP, 57)):
             data[begin:end] = self.data[begin:end]
         return _signed(data, header.attributes & ~0x07 | codec)
@@ -105,7 +105,7 @@ def _signed(data: bytearray, attributes: int) -> Batch:
 
 def split(data: bytes) -> list[Batch]:
     """
-    Read all batches that a producer sent for a partition.
+    Split the data that a producer sent for a partition into batches.
 
     Raises:
         RefusedError: a batch is damaged, or no batch was sent.
@@ -127,7 +127,7 @@ def split(data: bytes) -> list[Batch]:
 
 @frozen(kw_only=True)
 class NewRecord:
-    """A record for :meth:`Cluster.append`; ``timestamp`` in milliseconds, None for now."""
+    """A record for :meth:`Cluster.append`, with a ``timestamp`` in ms, or None for now."""
 
     value: bytes | None = b""
     key: bytes | None = None
@@ -136,7 +136,7 @@ class NewRecord:
 
 
 def of_records(records: Iterable[NewRecord], now: int) -> Batch:
-    """Make a batch of records, as a producer without idempotence does."""
+    """Make a batch of records, as a non-idempotent producer does."""
     builder = _builder()
     for number, one in enumerate(records):
         at = now if one.timestamp is None else one.timestamp

@@ -1,13 +1,13 @@
 """
-A Kafka cluster as a plain object, without sockets, threads and clocks.
+A Kafka cluster as a plain object, without sockets, threads or clocks.
 
-A front brings it the bytes of connections and takes its answers back: sockets for
-:class:`~safeconsumer.testing.EmbeddedBroker`, or a simulated network. The cluster keeps
-everything in memory, and answers at once or when a timer of the front fires. Its
-answers depend on its arguments and on the requests only, so that the same requests in
-the same order have the same answers.
+A front end passes the bytes of connections to the cluster, and its answers back. The
+front end consists of sockets for :class:`~safeconsumer.testing.EmbeddedBroker`, or is a
+simulated network. The cluster keeps everything in memory, and answers immediately or
+when a timer of the front end fires. The answers depend only on the cluster's arguments
+and on the requests, so the same requests in the same order get the same answers.
 
-Used by one thread.
+Only one thread may use a cluster.
 """
 
 from collections import deque
@@ -41,19 +41,22 @@ class Cluster:
     One or more brokers, numbered from 1, with their topics, groups and transactions.
 
     Args:
-        addresses: the brokers' addresses as metadata name them, in their order.
-        call_later: makes a call after this many seconds; returns a timer with
+        addresses: the brokers' addresses, as returned in metadata, in the order of the
+            brokers.
+        call_later: schedules a call after a number of seconds; returns a timer with
             ``cancel()``.
-        wall: the time of records, in seconds since 1970.
-        random: draws topics' ids.
-        clock: the time in the log of requests, in seconds; None takes ``wall``.
+        wall: returns the time for records, in seconds since 1970.
+        random: the generator of topic ids.
+        clock: returns the time for the log of requests, in seconds; None for ``wall``.
 
     Attributes:
-        id: the cluster's unique id.
-        requests: the requests taken up, oldest first; the last 100,000 are kept.
-        on_request: called for each request, with its entry and the message.
-        creates_topics: whether a client's request for metadata may create a topic.
-        create_topic: creates a topic; see :class:`Topics`, as for the next two.
+        id: the unique id of the cluster.
+        requests: the requests that brokers have started to process, oldest first; the
+            last 100,000 are kept.
+        on_request: called for each request, with its entry in ``requests`` and the
+            message.
+        creates_topics: whether a metadata request may create a topic.
+        create_topic: creates a topic; :class:`Topics` describes this and the next two.
         delete_topic: deletes a topic with its records.
         add_partitions: adds partitions to a topic.
     """
@@ -69,7 +72,7 @@ class Cluster:
     ) -> None:
         self.call_later = call_later
         self.wall = wall
-        self.random = random or Random()  # noqa: S311  nothing to be kept secret
+        self.random = random or Random()  # noqa: S311  nothing is secret
         self.clock = clock or wall
         self.id = f"embedded-{self.random.getrandbits(64):016x}"
         self.creates_topics = True
@@ -117,13 +120,13 @@ class Cluster:
         origin: object = None,
     ) -> Connection:
         """
-        Take a client's connection to one broker.
+        Accept a client's connection to a broker.
 
         Args:
-            node: the broker's number.
+            node: the number of the broker.
             send: called with bytes for the client.
             close: called when the broker closes the connection.
-            origin: names the connection's client, for faults and the log of requests.
+            origin: identifies the client for faults and the log of requests.
 
         Raises:
             ConnectionRefusedError: the broker is down.
@@ -136,16 +139,16 @@ class Cluster:
         return connection
 
     def forget(self, connection: Connection) -> None:
-        """Note that a connection has ended."""
+        """Forget a closed connection."""
         del self._connections[id(connection)]
 
     @property
     def known_apis(self) -> list[str]:
-        """The requests that these brokers answer, in the order of their numbers."""
+        """The names of the requests that the brokers support, in order of their API keys."""
         return sorted(self._handlers, key=_protocol.api_key)
 
     def serve(self, connection: Connection, exchange: Exchange) -> None:
-        """Carry out a request, and send its answer now or later."""
+        """Process a request, and send the answer now or later."""
         message = exchange.message
         self._note(exchange)
         fault = self.faults.of_request(connection, message)
@@ -176,7 +179,7 @@ class Cluster:
         self.on_request(request, message)
 
     def now_ms(self) -> int:
-        """Return the time for records, in milliseconds."""
+        """Return the current time for records, in milliseconds."""
         return int(self.wall() * 1000)
 
     # Topics and records
@@ -192,12 +195,13 @@ class Cluster:
         self, topic: str, partition: int, values: int | Iterable[bytes | NewRecord] = 1
     ) -> int:
         """
-        Put records into a partition, as one batch; return the first one's offset.
+        Append records to a partition as one batch; return the first record's offset.
 
         Args:
-            topic: its name.
-            partition: its number.
-            values: values, records, or how many records of the value ``b"value"``.
+            topic: the name of the topic.
+            partition: the number of the partition.
+            values: values, records, or the number of records with the value
+                ``b"value"``.
         """
         given = [b"value"] * values if isinstance(values, int) else values
         records = [NewRecord(value=v) if isinstance(v, bytes) else v for v in given]
@@ -207,25 +211,26 @@ class Cluster:
         return base
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return one partition's log."""
+        """Return the log of a partition."""
         return self.topics.known(topic).logs[partition]
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete the records below an offset."""
+        """Delete the records of a partition below an offset."""
         self.log(topic, partition).delete_before(offset)
         self.fetches.answer_waiting()
 
     def compact(self, topic: str) -> None:
-        """Keep each key's last record, whatever times the topic's settings name."""
+        """Keep only the last record of each key, without the topic's configured delays."""
         self._compact(self.topics.known(topic), inf)
 
     def clean(self) -> None:
         """
-        Delete and compact records by the settings that topics were given.
+        Delete and compact records according to the settings of topics.
 
-        Compaction takes records that have left the active segment, after ``segment.ms``,
-        and are older than ``min.compaction.lag.ms``. Kafka's default retention of a week
-        does not apply here: a test may write records with old times.
+        Only records that are older than ``segment.ms``, and thus not in the active
+        segment, and older than ``min.compaction.lag.ms`` are compacted. Kafka's default
+        retention of a week does not apply, because a test may write records with old
+        timestamps.
         """
         for topic in self.topics:
             policy, now_ms = topic.setting("cleanup.policy"), self.now_ms()
@@ -256,23 +261,23 @@ class Cluster:
     def truncate(
         self, topic: str, partition: int, offset: int, node: int | None = None
     ) -> None:
-        """Drop the records from an offset on; the leader stays, or ``node`` leads."""
+        """Drop the records from an offset on; ``node`` becomes the leader if given."""
         log = self.log(topic, partition)
         log.truncate(offset, log.leader if node is None else node)
         self.fetches.answer_waiting()
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Make another broker a group's coordinator, which knows the last assignment."""
+        """Make another broker a group's coordinator; it knows the last assignment."""
         self.nodes.move_coordinator(GROUP, group, node)
         self.groups.find(group).unload()
         self.groups.load()
 
     def down(self, node: int, failover: float | None = 9.0) -> None:
         """
-        Stop a broker: its connections end, and it accepts no more.
+        Stop a broker, so that its connections are closed and new ones are refused.
 
-        After ``failover`` seconds the other brokers take over its partitions and groups,
-        unless the broker is up again; None means that they never do.
+        After ``failover`` seconds the other brokers take over the partitions and groups
+        of the broker, unless it is up again. With None no broker ever takes over.
         """
         self.nodes.down(node)
         for connection in self._of(node):
@@ -283,18 +288,18 @@ class Cluster:
             self.call_later(failover, lambda: self._fail_over(node))
 
     def up(self, node: int) -> None:
-        """Let a broker take connections again."""
+        """Let a broker accept connections again."""
         self.nodes.up(node)
         self.groups.load()
 
     def freeze(self, *nodes: int) -> None:
-        """Let brokers accept connections and send no answers, until :meth:`unfreeze`."""
+        """Let brokers accept connections but send no answers, until :meth:`unfreeze`."""
         self._frozen.update(nodes)
         for connection in self._of(*nodes):
             connection.freeze()
 
     def unfreeze(self, *nodes: int) -> None:
-        """Let brokers answer again, beginning with the requests that came meanwhile."""
+        """Let brokers answer again, starting with the requests that arrived while frozen."""
         self._frozen.difference_update(nodes)
         for connection in self._of(*nodes):
             connection.thaw()
@@ -316,15 +321,16 @@ class Cluster:
     # Commits and faults
 
     def committed(self, group: str) -> Mapping[tuple[str, int], Offset]:
-        """Return a group's committed offsets, by topic and partition."""
+        """Return the committed offsets of a group, by topic and partition."""
         return dict(self.offsets.of_group(group))
 
-    def fail(self, api: str, **how: Any) -> Fault:  # noqa: ANN401  a fault's own
+    def fail(self, api: str, **how: Any) -> Fault:  # noqa: ANN401  fields of a fault
         """
-        Place a fault on requests of one kind; return it, so that the caller can end it.
+        Start and return a fault for one kind of request; the caller may end the fault.
 
         Args:
-            api: Kafka's name, such as ``"Fetch"``; ``"*"`` for all.
+            api: Kafka's name of the request, such as ``"Fetch"``, or ``"*"`` for all
+                requests.
             how: the other fields of :class:`~safeconsumer.testing._faults.Fault`.
         """
         fault = Fault(api=api, **how)

@@ -1,4 +1,4 @@
-"""Lists the error codes of the kit's broker, and finds a code by its name."""
+"""Lists the error codes that the test kit's broker uses, and finds codes by name."""
 
 import inspect
 from typing import Any
@@ -42,7 +42,7 @@ UNKNOWN_TOPIC_ID = 100
 
 
 class RefusedError(Exception):
-    """A request, or a part of it, is refused with Kafka's error ``code``."""
+    """A request, or a part of a request, is refused with Kafka's error ``code``."""
 
     def __init__(self, code: int, why: str = "") -> None:
         super().__init__(why)
@@ -51,7 +51,7 @@ class RefusedError(Exception):
 
 def check(code: int, why: str = "") -> None:
     """
-    Raise the error of a code; do nothing for 0.
+    Raise an error for a code other than 0.
 
     Raises:
         RefusedError: the code is not 0.
@@ -62,7 +62,7 @@ def check(code: int, why: str = "") -> None:
 
 def error_code(error: object) -> int:
     """
-    Return the code of an error that is given as a code, a name or kafka-python's class.
+    Return the code of an error, given as a code, a name or a kafka-python class.
 
     Raises:
         ValueError: Kafka has no such error.
@@ -81,7 +81,7 @@ def error_code(error: object) -> int:
 
 
 def _codes_by_name() -> dict[str, int]:
-    from kafka import errors  # noqa: PLC0415  loading kafka takes 0.2 s: when needed
+    from kafka import errors  # noqa: PLC0415  slow import
 
     classes: list[Any] = [
         member for _, member in inspect.getmembers(errors, inspect.isclass)

@@ -1,4 +1,4 @@
-"""Serves connections: each takes up one request at a time, as brokers do."""
+"""Serves connections, each with one request at a time, as brokers do."""
 
 import struct
 from collections import deque
@@ -19,11 +19,11 @@ _LONGEST = 100 * 2**20  # the default of Kafka's socket.request.max.bytes
 @frozen(kw_only=True)
 class Request:
     """
-    One request that a broker took up.
+    A request that a broker has started to process.
 
-    ``at`` is ``time.monotonic()`` in seconds. ``partitions`` are those of a Fetch, as
-    ``(topic, partition)``, including those of its fetch session; empty for other
-    requests. ``origin`` is the origin of its connection.
+    ``at`` is ``time.monotonic()`` in seconds. ``partitions`` are the partitions of a
+    Fetch, as ``(topic, partition)``, including those of the fetch session; other
+    requests have none. ``origin`` is the origin of the connection.
     """
 
     at: float
@@ -36,20 +36,20 @@ class Request:
 
 
 class Server(Protocol):
-    """The parts of a cluster that its connections use."""
+    """The parts of a cluster that connections use."""
 
     call_later: Schedule
     faults: Faults
 
     def serve(self, connection: "Connection", exchange: Exchange) -> None:
-        """Carry out a request, and send its answer now or later."""
+        """Process a request, and send the answer now or later."""
 
     def forget(self, connection: "Connection") -> None:
-        """Note that a connection has ended."""
+        """Forget a closed connection."""
 
 
 class Connection:
-    """One client's connection to one broker."""
+    """A client's connection to a broker."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Connection:
         self._buffer = bytearray()
         self._inbox: deque[bytes] = deque()
         self._unsent: list[bytes] = []
-        self._is_busy = False  # an answer is outstanding
+        self._is_busy = False  # whether an answer is outstanding
         self._is_looping = False
 
     def receive(self, data: bytes) -> None:
-        """Receive the next bytes of the client."""
+        """Process the next bytes from the client."""
         if self.is_open:
             self._buffer += data
             if self._cut_messages():
@@ -94,11 +94,11 @@ class Connection:
             self._close()
 
     def freeze(self) -> None:
-        """Take up no requests and send no answers, until :meth:`thaw`."""
+        """Process no request and send no answer until :meth:`thaw`."""
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """Send the answers that were kept back, and take up the waiting requests."""
+        """Send the answers that were kept back, and process the waiting requests."""
         self.is_frozen = False
         unsent, self._unsent = self._unsent, []
         for answer in unsent:
@@ -106,7 +106,7 @@ class Connection:
         self._go_on()
 
     def _cut_messages(self) -> bool:
-        """Move complete messages to the inbox; return False for an impossible length."""
+        """Move complete messages to the inbox; return False for an invalid length."""
         buffer, at = self._buffer, 0
         while len(buffer) - at >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(buffer, at)
@@ -153,7 +153,8 @@ class Connection:
         if data is not None:
             self._write(data)
         if self._inbox and not self._is_looping:
-            # Not now: the caller may be a group in the middle of a change of state.
+            # The next request must wait, because the caller may be a group that is
+            # changing its state.
             self._cluster.call_later(0.0, self._go_on)
 
     def _write(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Answers the group requests of members and admins."""
+"""Answers the requests of group members and admin clients."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,13 +16,13 @@ _STATES = {
     GroupState.COMPLETING: "CompletingRebalance",
     GroupState.STABLE: "Stable",
 }
-# First versions: LeaveGroup names several members, JoinGroup requires a member id,
-# DescribeGroups has an error for unknown groups.
+# The versions from which on LeaveGroup names several members, JoinGroup requires a
+# member id, and DescribeGroups has an error for unknown groups.
 _LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """The groups of one cluster; ``on_delete`` gets the name of a deleted group."""
+    """The groups of a cluster; ``on_delete`` is called with the name of a deleted group."""
 
     def __init__(
         self, nodes: Nodes, call_later: Schedule, on_delete: Callable[[str], None]
@@ -40,37 +40,37 @@ class Coordinator:
         }
 
     def group(self, name: str) -> Group:
-        """Return a group; create it if it does not exist."""
+        """Return a group, which is created if it does not exist."""
         if name not in self._groups:
             self._groups[name] = Group(self._call_later)
         return self._groups[name]
 
     def find(self, name: str) -> Group:
-        """Return a group; if it does not exist, an empty group that is not kept."""
+        """Return a group, or an empty group that is not kept if the group does not exist."""
         return self._groups.get(name) or Group(self._call_later)
 
     def is_known(self, name: str) -> bool:
-        """Whether a group has had members or commits."""
+        """Return whether a group has ever had members or commits."""
         return name in self._groups
 
     def check_here(self, exchange: Exchange, group: str) -> None:
         """
-        Check that the broker that got a request coordinates the group.
+        Check that the broker that received a request coordinates the group.
 
         Raises:
-            RefusedError: another broker coordinates it.
+            RefusedError: another broker coordinates the group.
         """
         if self._nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
     def unload(self, node: int) -> None:
-        """Unload the groups of a broker that has stopped."""
+        """Unload the groups that a stopped broker coordinates."""
         for name, group in self._groups.items():
             if self._nodes.coordinator_of(GROUP, name) == node:
                 group.unload()
 
     def load(self) -> None:
-        """Load the groups of a broker that is up again, or groups that have moved."""
+        """Load the unloaded groups whose coordinator is up."""
         nodes = self._nodes
         for name, group in self._groups.items():
             if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):

@@ -1,4 +1,4 @@
-"""Injects faults: errors, late answers, answers held back, connections cut."""
+"""Injects faults: errors, late answers, answers that are kept back, closed connections."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -24,19 +24,20 @@ class Connection(Protocol):
 @define(kw_only=True, eq=False)
 class Fault:
     """
-    A fault that some requests meet, until :meth:`end`.
+    A fault that affects some requests, until :meth:`end`.
 
     Attributes:
-        api: the name of the requests, ``"*"`` for all.
-        error: the code with which the requests are refused.
-        delay: the seconds by which their answers are late.
-        is_held: whether their answers are kept back until the fault ends.
-        is_cut: whether the connection is closed before the request is carried out.
-        is_lost: whether the connection is closed after that, instead of an answer.
-        origin: limits the fault to connections of this origin.
+        api: the name of the affected requests, or ``"*"`` for all.
+        error: the error code with which the requests are refused.
+        delay: the delay of the answers, in seconds.
+        is_held: whether the answers are kept back until the fault ends.
+        is_cut: whether the connection is closed before the request is processed.
+        is_lost: whether the connection is closed after the request is processed,
+            instead of an answer.
+        origin: limits the fault to connections with this origin.
         client_id: limits the fault to this client.
         node: limits the fault to this broker.
-        count: how many more requests will meet the fault.
+        count: the number of further requests that the fault affects.
         on_keep: called when an answer is kept back.
     """
 
@@ -56,11 +57,11 @@ class Fault:
 
     @property
     def is_early(self) -> bool:
-        """Whether the fault keeps requests from being carried out."""
+        """Whether the fault prevents the processing of requests."""
         return bool(self.error) or self.is_cut
 
     def takes(self, connection: Connection, message: Message) -> bool:
-        """Whether a request meets the fault; each one lowers ``count``."""
+        """Return whether the fault affects a request; affected requests lower ``count``."""
         is_meant = (
             self._faults is not None
             and self.count > 0
@@ -77,12 +78,12 @@ class Fault:
         return True
 
     def begin(self, faults: "Faults") -> None:
-        """Put the fault into force."""
+        """Start the fault."""
         self._faults = faults
         faults.active.append(self)
 
     def end(self) -> None:
-        """End the fault, and send the answers that it kept; a second call has no effect."""
+        """End the fault, and send the kept answers; a second call has no effect."""
         faults, self._faults = self._faults, None
         if faults is not None:
             faults.active.remove(self)
@@ -92,14 +93,14 @@ class Fault:
 
 
 class Faults:
-    """The faults of a cluster, in the order in which they began."""
+    """The active faults of a cluster, in the order in which they started."""
 
     def __init__(self, call_later: Schedule) -> None:
         self.active: list[Fault] = []
         self._call_later = call_later
 
     def of_request(self, connection: Connection, message: Message) -> Fault | None:
-        """Return the fault that keeps a request from being carried out, or None."""
+        """Return the fault that prevents the processing of a request, or None."""
         for fault in tuple(self.active):
             if fault.is_early and fault.takes(connection, message):
                 return fault
@@ -108,7 +109,7 @@ class Faults:
     def send(
         self, connection: Connection, message: Message, send: Callable[[], None]
     ) -> None:
-        """Send an answer now, later or never, by the faults that it meets."""
+        """Send an answer now, later or never, depending on the active faults."""
         delay = 0.0
         for fault in tuple(self.active):
             if fault.is_early or not fault.takes(connection, message):

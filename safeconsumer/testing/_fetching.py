@@ -1,4 +1,4 @@
-"""Answers Fetch: long polls, fetch sessions (KIP-227), and readers of committed records."""
+"""Answers Fetch, with long polls, fetch sessions (KIP-227) and isolation levels."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -13,12 +13,12 @@ from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._topics import Topics
 
-READ_COMMITTED = 1  # Kafka's number of the isolation level
+READ_COMMITTED = 1  # Kafka's value of the isolation level
 
-_BY_ID = 13  # from this version on topics are named by their ids
+_BY_ID = 13  # from this version on topics are identified by id
 _NO_SESSION, _FIRST_EPOCH = -1, 0
 _OF_SESSIONS = {_codes.FETCH_SESSION_ID_NOT_FOUND, _codes.INVALID_FETCH_SESSION_EPOCH}
-_MOST_SESSIONS = 1000  # Kafka's own max.incremental.fetch.session.cache.slots
+_MOST_SESSIONS = 1000  # Kafka's default of max.incremental.fetch.session.cache.slots
 
 _NOTHING = {
     "diverging_epoch": None,
@@ -27,7 +27,7 @@ _NOTHING = {
     "records": b"",
 }
 
-_Key = tuple[str, Any, int]  # topic (empty if unknown), its id, partition
+_Key = tuple[str, Any, int]  # topic (empty if unknown), topic id, partition
 
 
 @frozen(kw_only=True)
@@ -42,7 +42,7 @@ class _Asked:
 
 @define
 class _Session:
-    """The partitions of a session, the last sent state of each, and the next epoch."""
+    """A fetch session: its partitions, the last sent state of each, and the next epoch."""
 
     number: int
     epoch: int
@@ -51,7 +51,7 @@ class _Session:
 
 
 class Fetches:
-    """Answers Fetch, at once or when records come. Each broker has its sessions."""
+    """Answers Fetch immediately or when records arrive. Each broker has its own sessions."""
 
     def __init__(self, topics: Topics, call_later: Schedule) -> None:
         self._topics, self._call_later = topics, call_later
@@ -64,20 +64,21 @@ class Fetches:
         """Return the partitions of a Fetch and of its session, sorted."""
         body = exchange.body
         session = self._sessions.get((exchange.node, body.session_id))
-        # A first epoch ends the session that it names: the request is complete by itself.
+        # A request with the first epoch ends the session that it names, and lists all
+        # partitions.
         is_whole = body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
         before = {} if session is None or is_whole else session.asked
         asked = self._updated(exchange, before)
         return _shared(tuple(sorted((key[0], key[2]) for key in asked if key[0])))
 
     def forget_sessions(self, node: int) -> None:
-        """Forget the sessions of a broker that has stopped."""
+        """Forget the sessions of a stopped broker."""
         for key in tuple(self._sessions):
             if key[0] == node:
                 del self._sessions[key]
 
     def answer_waiting(self) -> None:
-        """Answer the waiting requests for which records or an error have come."""
+        """Answer the waiting requests for which there are now enough records, or an error."""
         for try_answer in tuple(self._waiting.values()):
             try_answer()
 
@@ -114,7 +115,7 @@ class Fetches:
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
-        """Return each partition's answer, the sum of bytes, and whether one is an error."""
+        """Return the partitions' answers, their total bytes, and whether to answer now."""
         parts, size, is_due = {}, 0, not asked
         for key, one in asked.items():
             room = max(0, min(one.room, exchange.body.max_bytes - size))
@@ -145,7 +146,7 @@ class Fetches:
             "last_stable_offset": log.stable_end,
             "log_start_offset": log.start,
         }
-        if one.last_epoch >= 0:  # from version 12 on; since Kafka 2.7 (KIP-595)
+        if one.last_epoch >= 0:  # only from version 12 on, of Kafka 2.7 (KIP-595)
             diverging = log.diverging(one.offset, one.last_epoch)
             if diverging is not None:
                 epoch, end = diverging
@@ -186,7 +187,7 @@ class Fetches:
     # Sessions
 
     def _session(self, exchange: Exchange) -> _Session | None:
-        """Return the session that a request begins or continues."""
+        """Return the session that a request starts or continues."""
         body, node = exchange.body, exchange.node
         if exchange.error in _OF_SESSIONS:
             raise RefusedError(exchange.error)
@@ -250,12 +251,12 @@ class Fetches:
 
 @lru_cache(maxsize=100)
 def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return an equal tuple of an earlier request, as most requests repeat the last."""
+    """Return an equal tuple of an earlier request, because most requests repeat the last."""
     return partitions
 
 
 def _is_about_position(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer has an error, or a diverging epoch, instead of records."""
+    """Return whether an answer has an error or a diverging epoch instead of records."""
     return bool(answer["error_code"] or answer["diverging_epoch"])
 
 
@@ -269,7 +270,7 @@ def _aborted(log: Log, offset: int) -> list[dict[str, int]]:
 def _changed(
     session: _Session, parts: Mapping[_Key, dict[str, Any]], *, is_whole: bool
 ) -> dict[_Key, dict[str, Any]]:
-    """Return the answers that are new to the client; move those with records to the end."""
+    """Return the changed answers; move partitions with records to the end of the session."""
     changed = {}
     for key, answer in parts.items():
         state = (answer["high_watermark"], answer.get("log_start_offset", -1))

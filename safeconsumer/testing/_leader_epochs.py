@@ -1,4 +1,4 @@
-"""Remembers the first offset of each leader epoch, as Kafka's checkpoint does."""
+"""Stores the first offset of each leader epoch, as Kafka's checkpoint does."""
 
 from bisect import bisect_right
 
@@ -9,30 +9,30 @@ _UNKNOWN = -1, -1
 
 @frozen
 class LeaderEpoch:
-    """An epoch, and the offset of the first record that its leader may write."""
+    """A leader epoch, and the offset of the first record that its leader may write."""
 
     number: int
     start: int
 
 
 class LeaderEpochs:
-    """The leader epochs of one log, oldest first; a new log has epoch 0."""
+    """The leader epochs of a log, oldest first; a new log has epoch 0."""
 
     def __init__(self) -> None:
         self._epochs = [LeaderEpoch(0, 0)]
 
     @property
     def latest(self) -> int:
-        """The current leader's epoch."""
+        """The epoch of the current leader."""
         return self._epochs[-1].number
 
     @property
     def oldest(self) -> int:
-        """The epoch of the log's first record."""
+        """The epoch of the first record in the log."""
         return self._epochs[0].number
 
     def begin(self, offset: int) -> None:
-        """Begin the next epoch; forget an epoch that began there and wrote no record."""
+        """Start the next epoch at ``offset``; forget epochs that started there or later."""
         number = self.latest + 1
         self._epochs = [one for one in self._epochs if one.start < offset]
         self._epochs.append(LeaderEpoch(number, offset))
@@ -46,10 +46,10 @@ class LeaderEpochs:
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """
-        Return the last known epoch up to ``epoch``, and the offset where it ends.
+        Return the last known epoch up to ``epoch``, and the offset at which it ends.
 
-        As in Kafka an epoch older than all ends where the oldest begins, and one newer
-        than all is unknown: -1, -1.
+        As in Kafka, an epoch older than all known ones ends where the oldest starts. An
+        epoch newer than all known ones is unknown, and the result is -1, -1.
         """
         if epoch < 0 or epoch > self.latest:
             return _UNKNOWN

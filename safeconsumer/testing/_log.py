@@ -1,4 +1,4 @@
-"""Keeps one partition's log: its batches, its offsets, its leader."""
+"""Keeps the log of a partition, with its batches, offsets and leader."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from safeconsumer.testing._producers import Producers
 
 @frozen
 class Aborted:
-    """An aborted transaction; readers drop this producer's records from ``first`` on."""
+    """An aborted transaction; readers drop the producer's records from ``first`` on."""
 
     producer_id: int
     first: int
@@ -25,7 +25,7 @@ class Aborted:
 
 
 class Log:
-    """One partition's log, from ``start`` to before ``end``. Used by one thread."""
+    """The log of a partition, from ``start`` to before ``end``. For one thread only."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -35,21 +35,21 @@ class Log:
         self.producers = Producers()
         self.aborted: list[Aborted] = []
         self.end = 0
-        # when tombstones are removed, in ms, by the base of their batch
+        # the time in ms at which tombstones are removed, by the base offset of their batch
         self._horizons: dict[int, int] = {}
 
     @property
     def epoch(self) -> int:
-        """The leader's epoch."""
+        """The epoch of the log's leader."""
         return self.epochs.latest
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset, where readers of committed records stop."""
+        """The last stable offset, at which readers of committed records stop."""
         return max(self.start, min(self.producers.open_since(), default=self.end))
 
     def append(self, batch: Batch, append_time: int | None = None) -> int:
-        """Add a batch that has been checked; return its first record's offset."""
+        """Append a checked batch; return the offset of its first record."""
         placed = batch.placed(self.end, self.epoch, append_time)
         self.batches.append(placed)
         self.producers.note(placed)
@@ -59,7 +59,7 @@ class Log:
     def end_transaction(
         self, producer_id: int, epoch: int, now: int, *, is_committed: bool
     ) -> None:
-        """Write a transaction's end; remember an aborted one for readers."""
+        """Write the end of a transaction; an aborted transaction is kept for readers."""
         first = self.producers.end_transaction(producer_id, epoch)
         batch = of_transaction_end(producer_id, epoch, now, is_committed=is_committed)
         last = self.append(batch)
@@ -68,10 +68,11 @@ class Log:
 
     def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
         """
-        Return the batches from the one of ``offset`` to ``end``, up to ``room`` bytes.
+        Return batches from that of ``offset`` up to ``end``, at most ``room`` bytes.
 
-        As with brokers the last batch may be cut off. A first batch that is larger than
-        the room is returned whole with ``at_least_one``, otherwise not at all.
+        As in a broker's answer, the last batch may be cut off. A first batch that is
+        larger than ``room`` is returned whole with ``at_least_one``, and otherwise not
+        at all.
         """
         found = bytearray()
         for batch in self._since(offset):
@@ -83,11 +84,11 @@ class Log:
         return bytes(found[:room])
 
     def aborted_since(self, offset: int) -> list[Aborted]:
-        """Return the aborted transactions that concern a reader at ``offset``."""
+        """Return the aborted transactions that a reader at ``offset`` may meet."""
         return [one for one in self.aborted if one.last >= offset]
 
     def first_since(self, timestamp: int) -> tuple[int, int, int]:
-        """Return offset, time and epoch of the first record from this time on, or -1."""
+        """Return offset, time and epoch of the first record since ``timestamp``, or -1."""
         for batch in self._since(self.start):
             if batch.header.max_timestamp < timestamp:
                 continue
@@ -97,19 +98,19 @@ class Log:
         return -1, -1, -1
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the last epoch up to ``epoch``, and the offset where its records end."""
+        """Return the last epoch up to ``epoch``, and the offset at which its records end."""
         return self.epochs.end_of(epoch, self.end)
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """
-        Return where a reader's log and this one diverge, if before the reader's offset.
+        Return where a reader's log and this log diverge, if below the reader's offset.
 
         Args:
-            offset: the offset that the reader asks for.
-            epoch: the leader epoch of the last record that it has read.
+            offset: the offset that the reader requests.
+            epoch: the leader epoch of the last record that the reader has read.
 
         Raises:
-            RefusedError: this log never had the epoch, or no longer has the offset.
+            RefusedError: the log never had the epoch, or no longer has the offset.
         """
         found, end = self.end_of_epoch(epoch)
         if found < 0 or offset < self.start:
@@ -117,12 +118,12 @@ class Log:
         return (found, end) if found < epoch or end < offset else None
 
     def lead(self, node: int) -> None:
-        """Get a new leader, which has all records."""
+        """Change to a leader that has all records."""
         self.leader = node
         self.epochs.begin(self.end)
 
     def truncate(self, offset: int, node: int) -> None:
-        """Get a new leader, which lacks the records from ``offset`` on."""
+        """Change to a leader that lacks the records from ``offset`` on."""
         offset = max(self.start, min(offset, self.end))
         self.batches = [
             one if one.end <= offset else one.before(offset)
@@ -146,7 +147,7 @@ class Log:
         self.aborted = [one for one in self.aborted if one.last >= self.start]
 
     def expire(self, oldest: int) -> None:
-        """Delete the batches at the start that have no record from ``oldest`` ms on."""
+        """Delete the first batches of the log, as long as all their records are too old."""
         for batch in tuple(self.batches):
             if batch.header.max_timestamp >= oldest:
                 break
@@ -154,12 +155,13 @@ class Log:
 
     def compact(self, oldest_active: float, now: int, tombstones_ms: int) -> None:
         """
-        Keep only each key's last record, in batches older than ``oldest_active``.
+        Keep only the last record of each key, in batches older than ``oldest_active``.
 
-        Offsets stay. As in Kafka, tombstones are removed ``tombstones_ms`` after the
-        first compaction that finds them, whatever their own time is, and aborted
-        records at once. The log's last record stays, so that readers reach the log's
-        end. The last batch, and each producer's last one, stay even without records.
+        The offsets of records stay the same. As in Kafka, tombstones are removed
+        ``tombstones_ms`` after the first compaction that finds them, whatever their
+        timestamps are, and aborted records are removed immediately. The last record of
+        the log stays, so that readers reach the end of the log. The last batch, and the
+        last batch of each producer, stay even without records.
         """
         cleanable = list(
             takewhile(
@@ -186,7 +188,7 @@ class Log:
         self.aborted = [one for one in self.aborted if one.last >= end]
 
     def _cleaned(self, batch: Batch, newest: Mapping[bytes, int], now: int) -> Batch:
-        """Return a batch with the records that compaction keeps."""
+        """Return a batch with only the records that compaction keeps."""
         if batch.header.is_control_batch:
             return batch
         is_late = self._horizons.get(batch.base, inf) <= now
@@ -203,11 +205,11 @@ class Log:
         return batch if len(kept) == len(records) else batch.with_only(kept)
 
     def _settled(self) -> Iterator[Batch]:
-        """Return the first batches, up to the last stable offset."""
+        """Return the batches up to the last stable offset."""
         return (one for one in self.batches if one.end <= self.stable_end)
 
     def _undone(self, batches: Iterable[Batch]) -> Iterator[int]:
-        """Return the offsets of aborted records."""
+        """Return the offsets of the aborted records in these batches."""
         for batch in batches:
             for one in self.aborted:
                 is_its = batch.header.producer_id == one.producer_id

@@ -1,4 +1,4 @@
-"""Keeps the members of one consumer group, and their requests to join."""
+"""Keeps the members of a consumer group, and their requests to join."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -10,7 +10,7 @@ from safeconsumer.testing import _codes
 
 @frozen(kw_only=True)
 class JoinRequest:
-    """A member's request to join; timeouts in seconds."""
+    """A member's request to join, with timeouts in seconds."""
 
     member_id: str
     client_id: str
@@ -22,13 +22,13 @@ class JoinRequest:
     protocol_type: str = "consumer"
 
     def refused(self, error: int) -> "JoinAnswer":
-        """Answer the request with an error."""
+        """Return the answer that refuses the request with an error."""
         return JoinAnswer(error=error, member_id=self.member_id)
 
 
 @frozen(kw_only=True)
 class JoinAnswer:
-    """The answer to a member's join; only the leader gets the members."""
+    """The answer to a request to join; only the leader gets the list of members."""
 
     error: int = _codes.NONE
     generation: int = -1
@@ -52,14 +52,14 @@ SyncReply = Callable[[int, bytes], None]
 
 @define(kw_only=True, eq=False)
 class Member:
-    """One member, with the replies it waits for."""
+    """A member of a group, with the replies that it waits for."""
 
     member_id: str
     request: JoinRequest
     assignment: bytes = b""
     join: JoinReply | None = None
     sync: SyncReply | None = None
-    owes_sync: bool = False  # no SyncGroup yet in this generation
+    owes_sync: bool = False  # whether a SyncGroup is missing in this generation
     timer: Timer | None = None
 
     @property
@@ -68,13 +68,13 @@ class Member:
         return self.join is not None or self.sync is not None
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Answer the member's JoinGroup, if one is waiting."""
+        """Answer the member's waiting JoinGroup, if there is one."""
         join, self.join = self.join, None
         if join is not None:
             join(answer)
 
     def answer_sync(self, error: int) -> None:
-        """Answer the member's SyncGroup, if one waits, by an error or the assignment."""
+        """Answer the member's waiting SyncGroup, if any, with an error or the assignment."""
         sync, self.sync = self.sync, None
         if sync is not None:
             sync(error, b"" if error else self.assignment)
@@ -88,9 +88,9 @@ class Member:
 @define(eq=False)
 class Members:
     """
-    The members in the order in which they joined, and their session timers.
+    The members of a group in the order of joining, and their session timers.
 
-    ``on_expiry`` is called with a member that has sent nothing in time.
+    ``on_expiry`` is called with a member that has sent no request in time.
     """
 
     _schedule: Schedule
@@ -126,32 +126,32 @@ class Members:
             member.timer.cancel()
 
     def touch(self, member: Member) -> None:
-        """Restart a member's session after a request of the member."""
+        """Restart a member's session timer after a request of the member."""
         self.stop_session(member)
         timeout = member.request.session_timeout
         member.timer = self._schedule(timeout, lambda: self._expire(member))
 
     def static(self, instance_id: str | None) -> Member | None:
-        """Return the member with this ``group.instance.id``, None if there is none."""
+        """Return the member with this ``group.instance.id``, or None."""
         if instance_id is None:
             return None
         return next((m for m in self if m.request.instance_id == instance_id), None)
 
     def can_take(self, request: JoinRequest) -> bool:
-        """Whether all members and the request have one protocol in common."""
+        """Return whether all members and the request have a protocol in common."""
         present = [member.request for member in self]
         is_alike = all(p.protocol_type == request.protocol_type for p in present)
         return is_alike and bool(_common([request, *present]))
 
     def vote(self) -> str:
-        """Return the protocol that most members prefer among those that all support."""
+        """Return the protocol that most members prefer among those that they all support."""
         requests = [member.request for member in self]
         common = _common(requests)
         votes = [next(p for p in r.protocols if p in common) for r in requests]
         return max(votes, key=votes.count)
 
     def rebalance_timeout(self) -> float:
-        """Return the longest that any member may take, in seconds."""
+        """Return the longest rebalance timeout of all members, in seconds."""
         return max(member.request.rebalance_timeout for member in self)
 
     def described(self, protocol: str) -> tuple[tuple[str, str | None, bytes], ...]:
@@ -164,7 +164,7 @@ class Members:
     def _expire(self, member: Member) -> None:
         if self._by_id.get(member.member_id) is not member:
             return
-        if member.is_waiting:  # the group keeps it waiting, so it is not late
+        if member.is_waiting:  # the member waits for the group, so it is not late
             self.touch(member)
         else:
             self._on_expiry(member)

@@ -1,4 +1,4 @@
-"""Answers requests about the cluster: topics, leaders, coordinators, API versions."""
+"""Answers requests for metadata: topics, leaders, coordinators and API versions."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,14 +11,14 @@ from safeconsumer.testing._nodes import Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._topics import Topic, Topics
 
-# The operations on a topic that a principal may do; all, without an authorizer: read,
-# write, create, delete, alter, describe, describe and alter settings.
+# The operations on a topic that a principal may perform. Without an authorizer these
+# are all: read, write, create, delete, alter, describe, and describe or alter configs.
 _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
-_SEVERAL_KEYS = 4  # from this version on FindCoordinator asks for several
+_SEVERAL_KEYS = 4  # from this version on FindCoordinator has several keys
 
 
 class Described(Protocol):
-    """The parts of a cluster that its metadata name."""
+    """The parts of a cluster that metadata describe."""
 
     id: str
     creates_topics: bool
@@ -28,11 +28,11 @@ class Described(Protocol):
 
     @property
     def known_apis(self) -> list[str]:
-        """The requests that these brokers answer."""
+        """The names of the requests that the brokers support."""
 
 
 class Metadata:
-    """Answers about the cluster itself."""
+    """Answers requests about the cluster itself."""
 
     def __init__(self, cluster: Described) -> None:
         self._cluster = cluster
@@ -46,7 +46,8 @@ class Metadata:
 
     def _api_versions(self, exchange: Exchange) -> None:
         known, error = self._cluster.known_apis, _codes.NONE
-        # Too new: the answer names the version to use instead (KIP-511).
+        # If the request's version is too new, the answer names the version to use
+        # (KIP-511).
         if exchange.body is None:
             known, error = ["ApiVersions"], _codes.UNSUPPORTED_VERSION
         keys = [(_protocol.API_KEYS[api], *_protocol.versions(api)) for api in known]
@@ -86,7 +87,7 @@ class Metadata:
         return {**names, "error_code": error}
 
     def _create_soon(self, name: str) -> None:
-        """Create a topic after this answer; as in Kafka the next answer has it."""
+        """Create a topic after this answer; as in Kafka, only the next answer has it."""
         cluster = self._cluster
 
         def create() -> None:

@@ -1,4 +1,4 @@
-"""Keeps the brokers' states, and the coordinators of groups."""
+"""Keeps the states of brokers, and the coordinators of groups and transactions."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -8,10 +8,10 @@ GROUP, TRANSACTION = 0, 1  # Kafka's key types of FindCoordinator
 
 class Nodes:
     """
-    The brokers, numbered from 1.
+    The brokers of a cluster, numbered from 1.
 
-    Metadata name a broker that is down until the others have noticed; then it is
-    fenced, and other brokers lead its partitions and coordinate its groups.
+    Metadata still name a broker that is down until the other brokers have noticed. Then
+    the broker is fenced, and others lead its partitions and coordinate its groups.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
@@ -21,15 +21,15 @@ class Nodes:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def is_up(self, node: int) -> bool:
-        """Whether a broker accepts connections."""
+        """Return whether a broker accepts connections."""
         return node not in self._down
 
     def down(self, node: int) -> None:
-        """Note that a broker is down."""
+        """Mark a broker as down."""
         self._down.add(node)
 
     def up(self, node: int) -> None:
-        """Note that a broker is up again."""
+        """Mark a broker as up again."""
         self._down.discard(node)
         self._fenced.discard(node)
 
@@ -39,10 +39,11 @@ class Nodes:
 
     def fence(self, node: int) -> Callable[[int], int] | None:
         """
-        Fence a broker that is down, unless it is up again or no other broker exists.
+        Fence a broker, unless it is up again or all other brokers are down.
 
         Returns:
-            A function that returns a successor by a number, so that each broker gets some.
+            A function from a number to a successor, so that the work is spread over
+                brokers.
         """
         others = [other for other in self.addresses if other not in self._down]
         if self.is_up(node) or not others:
@@ -54,7 +55,7 @@ class Nodes:
         return lambda number: others[number % len(others)]
 
     def leader_of(self, partition: int) -> int:
-        """Choose the first leader of a new partition."""
+        """Return the first leader of a new partition."""
         named = self.named()
         return named[partition % len(named)]
 
@@ -65,5 +66,5 @@ class Nodes:
         return self._coordinators.setdefault((kind, key), first)
 
     def move_coordinator(self, kind: int, key: str, node: int) -> None:
-        """Make another broker the coordinator."""
+        """Make another broker the coordinator of a group or a transactional id."""
         self._coordinators[kind, key] = node

@@ -1,4 +1,4 @@
-"""Finds free ports for brokers."""
+"""Finds free ports for brokers to listen on."""
 
 import random
 import socket
@@ -8,10 +8,10 @@ _HOST = "127.0.0.1"
 _FROM, _TO = 20_000, 30_000
 _TRIES = 200
 
-# A separate generator: with an application's seed two processes would try the same ports.
+# With the global generator, two processes with the same seed would try the same ports.
 _random = random.SystemRandom()
 
-# Ports that were given out, and are perhaps not in use yet.
+# The ports that were returned last, and that may not be in use yet.
 _last: deque[int] = deque(maxlen=100)
 
 
@@ -19,12 +19,12 @@ def free_port() -> int:
     """
     Find a free port between 20,000 and 30,000.
 
-    Linux's outgoing connections have ports from 32,768 on, so none of them takes the
-    port while its broker is down for a moment. The last hundred ports that this process
-    was given are not given again.
+    Outgoing connections have ports from 32,768 on in Linux, so no connection occupies
+    the port while its broker is down. The last hundred ports of this process are not
+    returned again.
 
     Raises:
-        OSError: 200 ports were tried, and none was free.
+        OSError: none of 200 ports was free.
     """
     for _ in range(_TRIES):
         port = _random.randrange(_FROM, _TO)

@@ -1,4 +1,4 @@
-"""Remembers the last batches of idempotent producers, so that none is written twice."""
+"""Remembers the last batches of idempotent producers, so that no batch is written twice."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from attrs import define, field, frozen
 from safeconsumer.testing import _codes
 from safeconsumer.testing._batches import Batch
 
-# The number of a producer's last batches that Kafka recognizes if they are sent again.
+# The number of a producer's last batches that Kafka recognizes as duplicates.
 _REMEMBERED = 5
 
 
 @frozen
 class _Written:
-    """A batch's first and last sequence number, and its first offset."""
+    """The first and last sequence numbers of a batch, and its first offset."""
 
     first: int
     last: int
@@ -25,29 +25,29 @@ class _Written:
 class _Producer:
     epoch: int
     recent: deque[_Written] = field(factory=lambda: deque(maxlen=_REMEMBERED))
-    # the first offset of the producer's transaction in this log
+    # the first offset of the producer's open transaction in this log
     open_since: int | None = None
 
 
 class Producers:
-    """The producers of one log, by their ids."""
+    """The producers of a log, by their ids."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Producer] = {}
 
     def open_since(self) -> Iterator[int]:
-        """Return the first offsets of the transactions that have not ended."""
+        """Return the first offsets of the open transactions."""
         return (
             one.open_since for one in self._known.values() if one.open_since is not None
         )
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in this log."""
+        """Return whether a producer has an open transaction in this log."""
         known = self._known.get(producer_id)
         return known is not None and known.open_since is not None
 
     def written(self, batch: Batch) -> int | None:
-        """Return the offset at which a batch was written before; None if it is new."""
+        """Return the offset at which a batch was written before, or None for a new batch."""
         known = self._known.get(batch.header.producer_id)
         if known is None or known.epoch != batch.header.producer_epoch:
             return None
@@ -58,7 +58,7 @@ class Producers:
         return None
 
     def problem(self, batch: Batch) -> int:
-        """Return the error code for a batch out of sequence; 0 if it may follow."""
+        """Return the error code for a batch out of sequence, or 0 if the batch may follow."""
         header = batch.header
         known = self._known.get(header.producer_id)
         if header.producer_id < 0 or known is None:
@@ -71,7 +71,7 @@ class Producers:
         return _codes.NONE if is_next else _codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def note(self, batch: Batch) -> None:
-        """Remember a batch that was written."""
+        """Remember a written batch."""
         header = batch.header
         if header.producer_id < 0 or header.is_control_batch:
             return
@@ -83,7 +83,7 @@ class Producers:
             known.open_since = batch.base
 
     def restore(self, batch: Batch) -> None:
-        """Remember a batch of a truncated log, which may be a transaction's end."""
+        """Remember a batch of a truncated log, which may be the end of a transaction."""
         header = batch.header
         if header.is_control_batch:
             self.end_transaction(header.producer_id, header.producer_epoch)
@@ -91,14 +91,14 @@ class Producers:
             self.note(batch)
 
     def is_last(self, batch: Batch) -> bool:
-        """Whether a batch is its producer's last one."""
+        """Return whether a batch is the last one of its producer."""
         known = self._known.get(batch.header.producer_id)
         if known is None or not known.recent:
             return False
         return known.recent[-1].base == batch.base
 
     def end_transaction(self, producer_id: int, epoch: int) -> int | None:
-        """Close a producer's transaction; return its first offset here, if it has one."""
+        """Close a producer's transaction; return its first offset in this log, or None."""
         known = self._at_epoch(producer_id, epoch)
         first, known.open_since = known.open_since, None
         return first

@@ -1,4 +1,4 @@
-"""Reads requests and writes answers, with kafka-python's classes of messages."""
+"""Reads requests and writes answers, with kafka-python's message classes."""
 
 import inspect
 import io
@@ -18,11 +18,11 @@ Fields = Mapping[str, Any]
 
 _HEAD = struct.Struct(">hhi")
 _SHORT = struct.Struct(">h")
-_ANSWERED = struct.Struct(">ii")  # the length of an answer, and its request's number
+_ANSWERED = struct.Struct(">ii")  # the length of an answer, and its correlation id
 _API_VERSIONS = 18
 
-# Newest versions, where they are not kafka-python's newest. Later ones are for brokers
-# among each other, for transactions as of KIP-890, or name topics by id only.
+# The newest versions, where these are not kafka-python's newest. Later versions are for
+# brokers only, for transactions as of KIP-890, or identify topics only by id.
 _NEWEST = {
     "Produce": 11,
     "Fetch": 17,
@@ -33,9 +33,10 @@ _NEWEST = {
     "EndTxn": 4,
     "TxnOffsetCommit": 4,
 }
-# Errors of a topic or of a partition, in answers that have a field for one error, too.
+# Requests whose errors are per topic or partition, although their answers also have one
+# error field.
 _OF_PARTS = {"Fetch", "Metadata"}
-# Older versions than kafka-python writes: librdkafka looks for them (KAFKA-18659).
+# Versions older than kafka-python's, which librdkafka expects (KAFKA-18659).
 _OLDEST = {"Produce": 0}
 
 
@@ -61,7 +62,7 @@ API_KEYS: dict[str, int] = {
 
 def api_key(api: str) -> int:
     """
-    Return the number of a request such as ``"Fetch"``.
+    Return the API key of a request such as ``"Fetch"``.
 
     Raises:
         ValueError: Kafka has no such request; the message lists the known ones.
@@ -74,13 +75,13 @@ def api_key(api: str) -> int:
 
 
 def versions(api: str) -> tuple[int, int]:
-    """Return the oldest and the newest version of a request that these brokers know."""
+    """Return the oldest and the newest version of a request that the brokers support."""
     oldest, newest = _REQUESTS[api_key(api)].valid_versions
     return _OLDEST.get(api, oldest), _NEWEST.get(api, newest)
 
 
 def has_own_error(api: str, version: int) -> bool:
-    """Whether an answer has one error field for the whole request."""
+    """Return whether an answer has one error field for the whole request."""
     if api in _OF_PARTS:
         return False
     fields = _RESPONSES[API_KEYS[api]].fields
@@ -88,12 +89,12 @@ def has_own_error(api: str, version: int) -> bool:
 
 
 class UnreadableError(Exception):
-    """The message is no known request; a broker closes its connection."""
+    """A message is not a known request; a broker closes the connection."""
 
 
 @frozen(kw_only=True)
 class Message:
-    """A request; ``body`` is None for an unknown version of ApiVersions."""
+    """A request, with ``body`` None for an unknown version of ApiVersions."""
 
     api: str
     version: int
@@ -104,7 +105,7 @@ class Message:
     @classmethod
     def read(cls, data: bytes) -> "Message":
         """
-        Read one request, without its length.
+        Read a request, which starts after its length.
 
         Raises:
             UnreadableError: the request cannot be read, or has an unknown version.
@@ -132,14 +133,15 @@ class Message:
 
     @property
     def wants_answer(self) -> bool:
-        """Whether the client waits for an answer: a Produce with ``acks=0`` has none."""
+        """Whether the client waits for an answer, unlike a Produce with ``acks=0``."""
         return self.body is None or bool(self.body.expect_response())
 
     def answer(self, fields: Fields) -> bytes:
-        """Write the answer with these fields, preceded by its length."""
+        """Return the bytes of an answer with these fields, preceded by their length."""
         key = API_KEYS[self.api]
         kind = _RESPONSES[key]
-        # An unknown version of ApiVersions is answered in the oldest version.
+        # A request with an unknown version of ApiVersions is answered in the oldest
+        # version.
         version = 0 if self.body is None else self.version
         if key == _API_VERSIONS:
             tags, body = b"", _api_versions(kind, version, **fields)
@@ -152,9 +154,9 @@ class Message:
 
 def _header(data: bytes, *, is_flexible: bool) -> tuple[str | None, int]:
     """
-    Return the client's id out of a request's header, and the place where the header ends.
+    Return the client id from a request's header, and the position after the header.
 
-    kafka-python takes ten times as long, and reads the headers with tagged fields here.
+    kafka-python takes ten times as long, so only headers with tagged fields use it.
     """
     (size,) = _SHORT.unpack_from(data, _HEAD.size)
     start = _HEAD.size + _SHORT.size
@@ -169,21 +171,21 @@ def _header(data: bytes, *, is_flexible: bool) -> tuple[str | None, int]:
 
 @lru_cache(maxsize=20)
 def _api_versions(kind: Any, version: int, **fields: Any) -> bytes:  # noqa: ANN401
-    """Return the answer to ApiVersions: the same for each connection, and a long one."""
+    """Return the answer to ApiVersions, which is long and the same for all connections."""
     return _encoded(kind, version, fields)
 
 
 def _encoded(kind: Any, version: int, fields: Fields) -> bytes:  # noqa: ANN401  not typed
-    """Return an answer's bytes, from nested dictionaries; an array's parts may be tuples."""
+    """Encode an answer from nested dictionaries; elements of arrays may be tuples."""
     values = _values(_parts(kind), fields)
     return bytes(kind(**values, version=version).encode())
 
 
 def _values(parts: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """
-    Return an answer's values, or those of a part of it.
+    Return the values of an answer, or of a part of an answer.
 
-    An error's text is left out where an answer has no field for it.
+    The text of an error is left out where the answer has no field for the text.
     """
     values = {}
     for name, value in fields.items():
@@ -196,7 +198,7 @@ def _values(parts: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
 
 @cache
 def _parts(kind: Any) -> dict[str, Callable[[Any], Any] | None]:  # noqa: ANN401
-    """Return the function that makes each field's part, or parts; None for values."""
+    """Return for each field the function that makes its part or parts, or None."""
     return {name: _part_of(field) for name, field in kind.fields.items()}
 
 
@@ -209,9 +211,9 @@ def _part_of(field: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401  not ty
 
 def _part(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401  not typed
     """
-    Return a function that makes an answer's parts, with a default for each other field.
+    Return a function that makes an answer's parts, with defaults for missing fields.
 
-    kafka-python's own class checks and sets every field, which is most of an answer's time.
+    kafka-python's own classes check and set every field, which takes most of the time.
     """
     parts = _parts(kind)
     plain = type(kind.__name__, (), {n: one.default for n, one in kind.fields.items()})
@@ -228,7 +230,7 @@ def _part(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401  not typed
 
 @frozen
 class _Lists:
-    """The names of the fields that a request, or an answer, has for each partition."""
+    """The names of the fields of a request, or an answer, with topics and partitions."""
 
     topics: str
     topic: str
@@ -267,13 +269,13 @@ def _list_in(kind: Any, version: int) -> Any:  # noqa: ANN401  not typed
 @define(kw_only=True, eq=False)
 class Exchange:
     """
-    One request that a broker has taken up, and the way to answer it, once.
+    A request that a broker processes, with the means to answer it once.
 
     Attributes:
         message: the request.
-        node: the number of the broker that got it.
-        origin: the origin of its connection.
-        error: the code with which a fault refuses it, 0 for none.
+        node: the number of the broker that received the request.
+        origin: the origin of the connection.
+        error: the error code of a fault for the request; 0 for none.
     """
 
     message: Message
@@ -284,20 +286,20 @@ class Exchange:
 
     @property
     def body(self) -> Any:  # noqa: ANN401  kafka-python is untyped
-        """The request's fields."""
+        """The fields of the request."""
         return self.message.body
 
     @property
     def version(self) -> int:
-        """The version that the client speaks."""
+        """The version of the request."""
         return self.message.version
 
     def reply(self, **fields: Any) -> None:  # noqa: ANN401  an answer's fields
-        """Send the answer."""
+        """Send the answer with these fields."""
         self._send(fields)
 
     def outcome(self, work: Callable[[], Fields | None]) -> dict[str, Any]:
-        """Carry out one part of the request; return its fields, or the error's."""
+        """Process a part of the request; return its fields, or those of an error."""
         try:
             _codes.check(self.error)
             return {"error_code": _codes.NONE, **(work() or {})}
@@ -305,7 +307,7 @@ class Exchange:
             return {"error_code": error.code, "error_message": str(error)}
 
     def reply_by_partition(self, answer: Callable[[str, Any], Fields | None]) -> None:
-        """Send an answer that has, for each partition, the fields or error of ``answer``."""
+        """Send an answer with the result or the error of ``answer()`` for each partition."""
         key, version = API_KEYS[self.message.api], self.version
         asked = _lists(_REQUESTS[key], version)
         given = _lists(_RESPONSES[key], version)

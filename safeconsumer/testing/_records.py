@@ -1,4 +1,4 @@
-"""Answers the requests about a partition's records, except Fetch."""
+"""Answers the requests about records of partitions, except Fetch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _LATEST, _EARLIEST = -1, -2
 
 
 class Records:
-    """Answers the requests about records that need not wait."""
+    """Answers the requests about records that are answered without waiting."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Records:
         }
 
     def append(self, topic: Topic, partition: int, batch: Batch) -> int:
-        """Append a batch, by the topic's settings; return its first record's offset."""
+        """Append a batch as the topic's settings say; return the first record's offset."""
         return topic.logs[partition].append(batch, self._append_time(topic))
 
     def _append_time(self, topic: Topic) -> int | None:
@@ -59,7 +59,7 @@ class Records:
         self._fetches.answer_waiting()
 
     def _written(self, transaction: str | None, topic: Topic, asked: Any) -> int:  # noqa: ANN401
-        """Append the batches that are new; return the offset of the first one."""
+        """Append the new batches; return the offset of the first batch."""
         producers = topic.logs[asked.index].producers
         bases = []
         for batch in _batches.split(bytes(asked.records or b"")):
@@ -128,7 +128,7 @@ class Records:
 def _offset_for(
     log: Log, timestamp: int, *, is_committed: bool
 ) -> tuple[int, int, int]:
-    """Return offset, time and leader epoch for a timestamp of ListOffsets, or -1."""
+    """Return offset, time and leader epoch for a timestamp of ListOffsets; -1 for none."""
     if timestamp == _EARLIEST:
         return log.start, -1, log.epochs.oldest
     if timestamp == _LATEST:

@@ -1,8 +1,8 @@
-"""Lists the settings of topics and brokers with Kafka's defaults."""
+"""Lists the configs of topics and brokers, with Kafka's defaults."""
 
 from collections.abc import Mapping
 
-# Kafka's own defaults.
+# Kafka's defaults.
 TOPIC_DEFAULTS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -45,11 +45,11 @@ _CHOICES = {
     "message.timestamp.type": {"CreateTime", "LogAppendTime"},
 }
 TOPIC, BROKER = 2, 4  # Kafka's resource types
-GIVEN, DEFAULT, STATIC = 1, 5, 4  # Kafka's numbers for a setting's source
+GIVEN, DEFAULT, STATIC = 1, 5, 4  # Kafka's codes of a config's source
 
 
 def problem(settings: Mapping[str, str | None]) -> str | None:
-    """Return why a topic cannot have these settings, None if it can."""
+    """Return why a topic cannot have these settings, or None if it can."""
     for name, value in settings.items():
         if name not in TOPIC_DEFAULTS:
             return f"Unknown topic config name: {name}"

@@ -1,4 +1,4 @@
-"""Runs a cluster behind sockets, by one asyncio loop in a separate thread."""
+"""Runs a cluster behind sockets, on an asyncio loop in a separate thread."""
 
 import asyncio
 import threading
@@ -12,14 +12,14 @@ from safeconsumer.testing._connections import Connection
 _T = TypeVar("_T")
 _HOST = "127.0.0.1"
 _COMMAND_TIMEOUT = 10.0
-_CLEAN_EVERY = 1.0  # seconds; Kafka's own log.retention.check.interval.ms is 5 minutes
+_CLEAN_EVERY = 1.0  # seconds; Kafka's log.retention.check.interval.ms is 5 minutes
 
 
 class Sockets:
     """
-    A cluster whose brokers listen on ports of this host, until :meth:`stop`.
+    A cluster whose brokers listen on local ports until :meth:`stop`.
 
-    Any thread may call; only the loop's thread uses the cluster itself.
+    Any thread may call the methods; only the loop's thread uses the cluster itself.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
@@ -45,7 +45,7 @@ class Sockets:
             raise
 
     def stop(self) -> None:
-        """Cut all connections and end the thread."""
+        """Close all connections and stop the thread."""
         for node in tuple(self._servers):
             self._run(self._stop_listening(node))
         self._run(_let_connections_close())
@@ -54,7 +54,7 @@ class Sockets:
         self._loop.close()
 
     def call(self, command: Callable[[Cluster], _T]) -> _T:
-        """Call a function with the cluster in its thread, and return the result."""
+        """Call a function with the cluster in the cluster's thread, and return the result."""
 
         async def call() -> _T:
             return command(self._cluster)
@@ -92,7 +92,8 @@ class Sockets:
             return
         await stop_listening(server)
         self._cluster.down(node, failover=None)
-        # Last: from Python 3.12 on this waits until every connection is closed.
+        # This comes last because from Python 3.12 on it waits until every connection is
+        # closed.
         await server.wait_closed()
 
 
@@ -105,13 +106,13 @@ class _Socket(asyncio.Protocol):
         self._connection: Connection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  for the checker
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  for mypy
         try:
             self._connection = self._cluster.connect(
                 self._node, transport.write, transport.abort
             )
         except ConnectionRefusedError:
-            transport.abort()  # accepted while the broker went down
+            transport.abort()  # the connection was accepted while the broker went down
 
     def data_received(self, data: bytes) -> None:
         if self._connection is not None:
@@ -125,11 +126,11 @@ class _Socket(asyncio.Protocol):
 
 async def stop_listening(server: asyncio.Server) -> None:
     """
-    Close a server's listening sockets; its connections stay as they are.
+    Close a server's listening sockets, but not its connections.
 
-    asyncio never closes a socket that it accepted in the cycle in which its server is
-    closed. So the server first accepts no more connections; three cycles later each
-    accepted connection has its protocol.
+    asyncio never closes a socket that it accepted in the same cycle of the loop in
+    which the server is closed. Therefore the server first stops accepting connections.
+    Three cycles later each accepted connection has its protocol.
     """
     loop = server.get_loop()
     for listening in server.sockets:

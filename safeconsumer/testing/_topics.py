@@ -1,4 +1,4 @@
-"""Keeps a cluster's topics, and answers the admin requests about them."""
+"""Keeps a cluster's topics, and answers admin requests about topics."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 @define(kw_only=True, eq=False)
 class Topic:
-    """One topic with its partitions' logs."""
+    """A topic with the logs of its partitions."""
 
     name: str
     id: UUID
@@ -29,16 +29,16 @@ class Topic:
     logs: list[Log] = field(factory=list)
 
     def setting(self, name: str) -> str:
-        """Return a setting's value, or Kafka's default."""
+        """Return the value of a setting, or Kafka's default."""
         return self.settings.get(name, _settings.TOPIC_DEFAULTS[name])
 
     def number(self, name: str) -> int:
-        """Return the value of a setting that is a whole number."""
+        """Return the value of a numeric setting."""
         return int(self.setting(name))
 
 
 class Topics:
-    """The topics of one cluster; ``on_delete`` gets the name of a deleted topic."""
+    """The topics of a cluster; ``on_delete`` is called with the name of a deleted topic."""
 
     def __init__(
         self, nodes: Nodes, random: Random, on_delete: Callable[[str], None]
@@ -58,13 +58,13 @@ class Topics:
         return iter(tuple(self._by_name.values()))
 
     def get(self, name: str | None, id_: UUID | None = None) -> Topic | None:
-        """Return the topic with this name or id; None if it does not exist."""
+        """Return the topic with a name or an id, or None if there is none."""
         if name:
             return self._by_name.get(name)
         return None if id_ is None else self._by_id.get(id_)
 
     def log(self, name: str, partition: int) -> Log | None:
-        """Return a partition's log; None if the partition does not exist."""
+        """Return the log of a partition, or None if the partition does not exist."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
             return None
@@ -72,13 +72,13 @@ class Topics:
 
     def led(self, node: int, topic: str, partition: int, epoch: int = -1) -> Log:
         """
-        Return a partition's log, if this broker leads it.
+        Return the log of a partition that a broker leads.
 
         Args:
-            node: the broker that got the request.
-            topic: its name.
-            partition: its number.
-            epoch: the leader epoch that the client knows, -1 for none.
+            node: the broker that received the request.
+            topic: the name of the topic.
+            partition: the number of the partition.
+            epoch: the leader epoch that the client knows, or -1 for none.
 
         Raises:
             RefusedError: the partition does not exist, or has another leader or epoch.
@@ -101,7 +101,7 @@ class Topics:
         Check that a topic can be created.
 
         Raises:
-            RefusedError: the topic cannot be created; code and text have the reason.
+            RefusedError: the topic cannot be created; code and text give the reason.
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -121,7 +121,7 @@ class Topics:
         self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> Topic:
         """
-        Create a topic.
+        Create a topic, and return it.
 
         Raises:
             RefusedError: the topic exists, or its name or a setting is illegal.
@@ -138,7 +138,7 @@ class Topics:
         Add partitions to a topic, up to ``total``.
 
         Raises:
-            RefusedError: the topic does not exist, or has that many already.
+            RefusedError: the topic does not exist, or already has as many partitions.
         """
         topic = self.known(name)
         if total <= len(topic.logs):
@@ -162,7 +162,7 @@ class Topics:
 
     def known(self, name: str) -> Topic:
         """
-        Return the topic of this name.
+        Return the topic with this name.
 
         Raises:
             RefusedError: the topic does not exist.

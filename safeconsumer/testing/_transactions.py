@@ -1,9 +1,9 @@
 """
-Coordinates transactions: producer ids, epochs, the parts of each, their ends.
+Coordinates transactions, with producer ids, epochs, participants and ends.
 
-As in Kafka the end of a transaction is acknowledged before all logs have it: until then
-the records are not readable, the offsets are not committed, and the producer's next
-transaction has to wait.
+As in Kafka, the end of a transaction is acknowledged before it is written to all logs.
+Until it is written the records are not readable, the offsets are not committed, and the
+producer's next transaction has to wait.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,8 +21,8 @@ from safeconsumer.testing._protocol import Exchange
 from safeconsumer.testing._topics import Topics
 
 _FIRST_PRODUCER = 1000
-_END_TAKES = 0.005  # seconds; Kafka's brokers need about as long for its markers
-# The first versions with PRODUCER_FENCED; older ones have INVALID_PRODUCER_EPOCH.
+_END_TAKES = 0.005  # seconds; Kafka's brokers take about as long to write markers
+# The versions from which on PRODUCER_FENCED replaces INVALID_PRODUCER_EPOCH.
 _KNOW_FENCED = {
     "InitProducerId": 4,
     "AddPartitionsToTxn": 2,
@@ -35,31 +35,32 @@ _Part = tuple[str, int] | str  # a partition, or a group whose offsets are commi
 
 @define(eq=False)
 class _Transactional:
-    """A transactional id: its producer, and its open transaction, if any."""
+    """A transactional id, with its producer and its open transaction, if any."""
 
     producer_id: int
     epoch: int
     timeout: float = 0.0
-    # The epoch of the producer before it asked for the current one.
+    # The epoch of the producer before it requested the current epoch.
     former_epoch: int = -1
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
-    is_ending: bool = False  # the end is decided, and not in all logs yet
-    # Whether the last transaction was committed; for retries.
+    is_ending: bool = False  # the end is decided, but not yet in all logs
+    # Whether the last transaction was committed, for the answer to a retry.
     last_end: bool | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open and has a part."""
+        """Whether a transaction is open, with at least one part."""
         return bool(self.parts)
 
 
 class Transactions:
     """
-    The transactional ids of one cluster.
+    The transactional ids of a cluster.
 
     Attributes:
-        end_takes: the seconds from a transaction's end until all logs have it.
+        end_takes: the seconds from the end of a transaction until all logs contain the
+            end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -91,7 +92,8 @@ class Transactions:
         Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: it is not, or the id has a newer producer.
+            RefusedError: the partition or group is not part of it, or the producer is
+                wrong.
         """
         if part not in self._checked_producer(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
@@ -99,7 +101,7 @@ class Transactions:
     def _checked_producer(
         self, id_: str, producer_id: int, epoch: int
     ) -> _Transactional:
-        """Return an id's state; refuse any but its present producer."""
+        """Return the state of an id; refuse any producer but the current one."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -110,7 +112,7 @@ class Transactions:
     def _checked_request(
         self, exchange: Exchange, id_: str, *producer: int
     ) -> _Transactional:
-        """Return an id's state; refuse another producer, and another coordinator's id."""
+        """Return the state of an id; refuse a wrong producer, and a wrong coordinator."""
         self._check_here(exchange, id_)
         try:
             return self._checked_producer(id_, *producer)
@@ -137,7 +139,7 @@ class Transactions:
         elif body.producer_id >= 0 and asking != (known.producer_id, known.epoch):
             if asking != (known.producer_id, known.former_epoch):
                 raise _fenced(exchange)
-            # The producer has not got the answer, so it is sent again.
+            # The producer has not received the answer, so the answer is sent again.
             exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
             return
         self._abort_open_transaction(known)
@@ -148,7 +150,7 @@ class Transactions:
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _abort_open_transaction(self, known: _Transactional) -> None:
-        """Fence a producer with an open transaction; refuse until its end is written."""
+        """Fence a producer with an open transaction, and refuse until its end is written."""
         if known.is_open:
             known.epoch += 1
             self._end(known, is_committed=False)
@@ -196,7 +198,7 @@ class Transactions:
         self._offsets.commit_in_transaction(exchange, check)
 
     def _begin(self, known: _Transactional) -> _Transactional:
-        """Begin a transaction, unless one is open; a timer aborts it."""
+        """Start a transaction and the timer that aborts it, unless one is open."""
         _check_has_ended(known)
         if not known.is_open:
             known.timer = self._call_later(
@@ -222,7 +224,7 @@ class Transactions:
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Decide a transaction's end, and write it into all logs a little later."""
+        """Decide the end of a transaction, and write the end into all logs a little later."""
         if known.timer is not None:
             known.timer.cancel()
         known.last_end, known.is_ending = is_committed, True
@@ -233,14 +235,14 @@ class Transactions:
     def _write_end(
         self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
     ) -> None:
-        """Write the end into every log, and commit the offsets or drop them."""
+        """Write the end into every log, and commit or drop the offsets."""
         known.is_ending = False
         for part in parts:
             if isinstance(part, str):
                 self._offsets.end_transaction(
                     part, known.producer_id, is_committed=is_committed
                 )
-            elif log := self._topics.log(*part):  # otherwise the topic was deleted
+            elif log := self._topics.log(*part):  # no log if the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,

@@ -1,41 +1,43 @@
-"""Makes consumers and producers that are closed when the test is over."""
+"""Makes consumers and producers that are closed at the end of the test."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import uuid4
 
 # kafka-python's own consumer can miss the metadata of a new subscription while an
-# answer is on its way, and asks again when that is too old: by default in 5 minutes.
+# answer is on its way. The consumer requests metadata again when the last answer is too
+# old, by default after 5 minutes.
 _METADATA_MAX_AGE_MS = 2000
 
-# A test that stopped its broker must not wait for request_timeout_ms to leave its group.
+# A test that has stopped its broker must not wait for request_timeout_ms to leave its
+# group.
 _CLOSE_MS = 2000
 
 
 class Broker(Protocol):
-    """The attributes and methods that the kit needs of any broker."""
+    """The attributes and methods of a broker that the test kit needs."""
 
     @property
     def client_config(self) -> Mapping[str, Any]:
-        """The settings by which any kafka-python client reaches it."""
+        """The settings with which any kafka-python client reaches the broker."""
 
     @property
     def group_config(self) -> Mapping[str, Any]:
-        """Short group timeouts that it accepts."""
+        """Short group timeouts that the broker accepts."""
 
     def create_topic(self, name: str, partitions: int = ...) -> None:
-        """Create a topic that does not exist."""
+        """Create a topic that does not exist yet."""
 
 
 class Clients:
-    """Make clients of one broker, and close them all by :meth:`close`."""
+    """Makes clients of a broker, and closes them all in :meth:`close`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._closers: list[Callable[[], object]] = []
 
     def topic(self, partitions: int = 4, prefix: str = "topic") -> str:
-        """Create a topic whose name no other test has, and return the name."""
+        """Create a topic with a unique name, and return the name."""
         name = f"{prefix}-{uuid4().hex[:12]}"
         self._broker.create_topic(name, partitions)
         return name
@@ -46,18 +48,19 @@ class Clients:
         *topics: str,
         group: str | None = None,
         **config: Any,  # noqa: ANN401  kafka-python's own keys, passed on
-    ) -> Any:  # noqa: ANN401  an object of the class that was given
+    ) -> Any:  # noqa: ANN401  an object of the given class
         """
         Make a consumer that reads from the earliest record and does not auto-commit.
 
-        Its requests for metadata create no topics: one that is answered after its topic
-        was deleted would bring the topic back.
+        The consumer's metadata requests create no topics, because a request that is
+        answered after its topic was deleted would create the topic again.
 
         Args:
-            cls: ``KafkaConsumer``, ``SafeConsumer`` or anything that takes their keys.
-            topics: the topics to subscribe to; without any the test subscribes.
-            group: the group's id; None means no group.
-            config: wins over every default made here.
+            cls: ``KafkaConsumer``, ``SafeConsumer`` or any callable that accepts their
+                keys.
+            topics: the topics to subscribe to; none if the test itself subscribes.
+            group: the id of the group; None for no group.
+            config: settings that override the defaults of this method.
         """
         from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  0.2 s
         from safeconsumer._kafka.of_group.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
@@ -87,9 +90,9 @@ class Clients:
 
     def producer(self, **config: Any) -> Any:  # noqa: ANN401  kafka-python is untyped
         """
-        Make a producer that creates no topics; ``config`` wins over the defaults here.
+        Make a producer that creates no topics; ``config`` overrides the defaults.
 
-        Records without an answer 2 s after the test are dropped.
+        Records that are not acknowledged within 2 s after the test are dropped.
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 
@@ -102,12 +105,12 @@ class Clients:
         return producer
 
     def close(self) -> None:
-        """Close every client made here, the newest first, even if one of them fails."""
+        """Close all clients, the newest first, even if closing one of them fails."""
         errors: list[Exception] = []
         while self._closers:
             try:
                 self._closers.pop()()
-            except Exception as error:  # noqa: BLE001  the others must be closed too
+            except Exception as error:  # noqa: BLE001  the other clients must be closed too
                 errors.append(error)
         if errors:
             msg = "closing the test's clients"

@@ -1,4 +1,4 @@
-"""Runs a Kafka cluster inside the test's process: no Java, no Docker, up in 0.1 s."""
+"""Runs a Kafka cluster in the test's process, without Java or Docker; starts in 0.1 s."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -20,10 +20,10 @@ _T = TypeVar("_T")
 
 class HeldAnswers:
     """
-    Keeps the answers to some requests back until :meth:`release`.
+    Keeps back the answers to some requests until :meth:`release`.
 
-    A context manager: leaving it releases the answers. While an answer is kept its
-    connection takes no further request, as with a slow broker.
+    HeldAnswers is a context manager that releases the answers on exit. While an answer
+    is kept, its connection processes no further request, as with a slow broker.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class HeldAnswers:
 
     @property
     def count(self) -> int:
-        """The number of answers that are kept back now."""
+        """The number of answers that are currently kept back."""
         return len(self._fault.kept)
 
     def wait(self, count: int = 1, timeout: float = 10.0) -> None:
         """
-        Return once this many answers are being kept back.
+        Return once ``count`` answers are kept back.
 
         Raises:
-            TimeoutError: fewer answers came within ``timeout`` seconds.
+            TimeoutError: there were fewer answers within ``timeout`` seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.count >= count, timeout):
@@ -55,14 +55,14 @@ class HeldAnswers:
                 raise TimeoutError(msg)
 
     def begin(self) -> None:
-        """Keep answers back from now on."""
+        """Start to keep back answers."""
         self._broker.command(lambda cluster: self._fault.begin(cluster.faults))
 
     def release(self) -> None:
-        """Send the kept answers in the order they came, and all that follow."""
+        """Send the kept answers in order, and keep back no more answers."""
 
         def end(cluster: Cluster) -> None:
-            # A cluster that was started later has none of the answers.
+            # A cluster that was started later has neither the fault nor its answers.
             if self._fault in cluster.faults.active:
                 self._fault.end()
 
@@ -82,30 +82,31 @@ class HeldAnswers:
 
 class EmbeddedBroker:
     """
-    Run a cluster of one or more brokers in this process until it is stopped.
+    A cluster of one or more brokers that runs in this process until it is stopped.
 
-    The cluster is written for tests, in Python. It answers kafka-python, aiokafka and
-    librdkafka as Apache Kafka does: groups of the classic protocol, idempotent and
-    transactional producers, readers of committed records, fetch sessions, compaction and
-    retention, leaders and coordinators that move, and the requests of admin clients about
-    topics, groups and settings.
+    The cluster is written in Python, for tests. For kafka-python, aiokafka and
+    librdkafka it behaves like Apache Kafka. The cluster has groups of the classic
+    protocol, idempotent and transactional producers, ``read_committed`` consumers,
+    fetch sessions, compaction and retention, and leaders and coordinators that move.
+    The cluster also answers requests of admin clients for topics, groups and configs.
 
-    The cluster has no TLS, no logins, no authorizer, no quotas, no replicas that lag
-    and no groups of the newer protocol (KIP-848). Records are in memory and end with the
-    process; the brokers listen on 127.0.0.1 only. Records are deleted by age only if
-    their topic was given ``retention.ms``.
+    The cluster has no TLS, no logins, no authorizer, no quotas, no lagging replicas and
+    no groups of the newer protocol (KIP-848). Records are kept in memory and lost with
+    the process; the brokers listen only on 127.0.0.1. Records are deleted by age only
+    if their topic sets ``retention.ms``.
 
-    Every method may be called by any thread. A context manager: starts on entry, stops
-    on exit.
+    Every method may be called on any thread. As a context manager, the object starts
+    the cluster on entry and stops it on exit.
 
     Args:
-        brokers: how many, numbered from 1.
-        port: where the first one listens, the others behind it; None finds free ones.
+        brokers: the number of brokers, which are numbered from 1.
+        port: the port of the first broker, which the other ports follow; None for free
+            ports.
     """
 
     kind = "embedded"
     is_real = False
-    #: Quick timeouts that fit this broker, for any consumer of a group.
+    #: Short timeouts that this broker accepts, for any consumer of a group.
     group_config: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
     )
@@ -123,7 +124,7 @@ class EmbeddedBroker:
         Start the brokers and return this object once they accept connections.
 
         Raises:
-            OSError: another program listens on a port that was asked for.
+            OSError: another program listens on a requested port.
         """
         if self._sockets is None:
             ports = range(self._port, self._port + self._count) if self._port else ()
@@ -132,7 +133,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Cut all connections and drop all data; a second call has no effect."""
+        """Close all connections and drop all data; a second call has no effect."""
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.stop()
@@ -147,7 +148,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker was started and not stopped."""
+        """Whether the cluster is started and not stopped."""
         return self._sockets is not None
 
     @property
@@ -157,7 +158,7 @@ class EmbeddedBroker:
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The settings by which any kafka-python client reaches this broker."""
+        """The settings with which any kafka-python client reaches this cluster."""
         return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
@@ -171,15 +172,15 @@ class EmbeddedBroker:
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
     ) -> None:
         """
-        Create a topic, replicated to every broker.
+        Create a topic that is replicated to every broker.
 
         Args:
             name: the topic's name.
             partitions: the number of partitions.
-            settings: the topic's settings, under Kafka's names (``cleanup.policy``).
+            settings: the topic's configs, such as ``cleanup.policy``.
 
         Raises:
-            BrokerCommandError: the topic exists, its name or a setting is illegal, or it
+            BrokerCommandError: the topic exists, its name or a config is illegal, or it
                 would have no partition.
         """
         _check_topic(name, partitions)
@@ -196,18 +197,19 @@ class EmbeddedBroker:
 
     def add_partitions(self, name: str, total: int) -> None:
         """
-        Let a topic grow to ``total`` partitions.
+        Increase the number of a topic's partitions to ``total``.
 
         Raises:
-            BrokerCommandError: the topic does not exist, or has as many partitions.
+            BrokerCommandError: the topic does not exist, or already has as many
+                partitions.
         """
         self.command(lambda cluster: cluster.add_partitions(name, total))
 
     def compact(self, name: str) -> None:
         """
-        Keep the last record of each key of a topic, now.
+        Compact a topic immediately, to the last record of each key.
 
-        A topic with ``cleanup.policy=compact`` is also compacted once a second, except
+        A topic with ``cleanup.policy=compact`` is also compacted every second, except
         for records that are younger than its ``segment.ms``.
 
         Raises:
@@ -219,17 +221,17 @@ class EmbeddedBroker:
         self, name: str, partition: int, offset: int, broker_id: int | None = None
     ) -> None:
         """
-        Lose the records of a partition from ``offset`` on, as in an unclean election.
+        Drop the records of a partition from ``offset`` on, as in an unclean election.
 
-        The leader epoch grows, so that clients that have read further find out, and
-        other records may be written at the same offsets. Committed offsets stay.
+        The leader epoch is incremented, so that clients that have read further notice,
+        and other records may be written at the same offsets. Committed offsets stay.
 
         Args:
             name: the topic's name.
             partition: the partition's number.
             offset: the offset of the first record that the new leader lacks.
-            broker_id: the new leader; None means that the leader stays the same broker,
-                as if it had been restarted with an older disk.
+            broker_id: the new leader; None to keep the leader, as if it had been
+                restarted with an older disk.
 
         Raises:
             BrokerCommandError: the partition does not exist.
@@ -238,7 +240,7 @@ class EmbeddedBroker:
         self.command(lambda cluster: cluster.truncate(name, partition, offset, node))
 
     def move_coordinator(self, group: str, broker_id: int) -> None:
-        """Make another broker the coordinator of one group; its members stay in it."""
+        """Make another broker the coordinator of a group, which keeps its members."""
         node = self._known(broker_id)
         self.command(lambda cluster: cluster.move_coordinator(group, node))
 
@@ -246,13 +248,13 @@ class EmbeddedBroker:
 
     def fail(self, api: str, error: object, times: int = 1) -> None:
         """
-        Answer the next requests of one kind with an error, on whichever broker.
+        Answer the next requests of one kind with an error, on any broker.
 
         Args:
-            api: Kafka's name, such as ``"Fetch"`` or ``"JoinGroup"``.
-            error: Kafka's name, its code, kafka-python's class, or ``"DISCONNECT"``
-                to close the connection instead of answering.
-            times: how many requests.
+            api: Kafka's name of the request, such as ``"Fetch"`` or ``"JoinGroup"``.
+            error: Kafka's name of the error, its code, kafka-python's class, or
+                ``"DISCONNECT"`` to close the connection instead of answering.
+            times: the number of requests.
         """
         _protocol.api_key(api)
         if error == "DISCONNECT":
@@ -266,42 +268,43 @@ class EmbeddedBroker:
         Keep back the answers to requests of one kind until they are released.
 
         Args:
-            api: Kafka's name, such as ``"Fetch"``.
-            client_id: only this client's requests; None means every client's.
+            api: Kafka's name of the request, such as ``"Fetch"``.
+            client_id: the client whose answers are kept back; None for every client.
         """
         held = HeldAnswers(self, api, client_id)
         held.begin()
         return held
 
     def clear_faults(self) -> None:
-        """Forget errors that no request has met yet, and release all kept answers."""
+        """Forget errors that no request has received yet, and release all kept answers."""
         self.command(lambda cluster: cluster.faults.clear())
 
     def down(self, broker_id: int | None = None) -> None:
-        """Cut one broker's connections and refuse new ones; None means every broker."""
+        """Close a broker's connections and refuse new ones; None stands for every broker."""
         for node in self._chosen(broker_id):
             self._running().down(node)
 
     def up(self, broker_id: int | None = None) -> None:
-        """Accept connections again, at the same address; the broker has its records."""
+        """Let a broker accept connections again, with the same address and records."""
         for node in self._chosen(broker_id):
             self._running().up(node)
 
     def freeze(self, broker_id: int | None = None) -> None:
-        """Stop answering: connections are accepted, and requests are not answered."""
+        """Stop answering requests; connections are still accepted."""
         nodes = self._chosen(broker_id)
         self.command(lambda cluster: cluster.freeze(*nodes))
 
     def unfreeze(self, broker_id: int | None = None) -> None:
-        """Answer again, beginning with the requests that came meanwhile."""
+        """Answer requests again, starting with those that arrived in the meantime."""
         nodes = self._chosen(broker_id)
         self.command(lambda cluster: cluster.unfreeze(*nodes))
 
     def heal(self) -> None:
         """
-        End every fault: all brokers are up and answer, at once and without errors.
+        End every fault, so that all brokers are up and answer without delays or errors.
 
-        A fixture calls it, so that a test's faults never reach the next test.
+        A fixture calls this method, so that the faults of a test never affect the next
+        test.
         """
         self.unfreeze()
         self.up()
@@ -311,9 +314,9 @@ class EmbeddedBroker:
 
     def requests(self, api: str | None = None) -> tuple[Request, ...]:
         """
-        Return the requests taken up so far, oldest first; with ``api`` only those.
+        Return the requests so far, oldest first; with ``api`` only those of that kind.
 
-        The last 100,000 are kept.
+        Only the last 100,000 requests are kept.
         """
         if api is not None:
             _protocol.api_key(api)
@@ -321,7 +324,7 @@ class EmbeddedBroker:
         return tuple(r for r in taken if api is None or r.api == api)
 
     def clear_requests(self) -> None:
-        """Forget the requests seen so far."""
+        """Forget all requests so far."""
         self.command(lambda cluster: cluster.requests.clear())
 
     def members(self, group: str) -> tuple[str, ...]:
@@ -329,17 +332,17 @@ class EmbeddedBroker:
         return self.command(lambda cluster: cluster.groups.find(group).members)
 
     def generation(self, group: str) -> int:
-        """Return the number of a group's rebalances that all members have joined."""
+        """Return the generation of a group."""
         return self.command(lambda cluster: cluster.groups.find(group).generation)
 
     # Inside
 
     def command(self, what: Callable[[Cluster], _T]) -> _T:
         """
-        Call a function with the cluster, in its thread.
+        Call a function with the cluster, in the cluster's thread.
 
         Raises:
-            BrokerCommandError: the cluster refuses it, or the broker does not run.
+            BrokerCommandError: the cluster refuses the command, or is not running.
         """
         try:
             return self._running().call(what)

@@ -4,15 +4,15 @@ from safeconsumer.errors.base import SafeConsumerError
 
 
 class BrokerCommandError(SafeConsumerError):
-    """The embedded broker refused a command; the message names it and the reason."""
+    """The embedded broker refused a command; the message gives the reason."""
 
 
 class EndlessRunError(SafeConsumerError):
-    """``run_worker`` has made ``max_calls`` calls, and records still come."""
+    """``run_worker`` has made ``max_calls`` calls, and records still remain."""
 
 
 class BrokerTypeError(SafeConsumerError, TypeError):
-    """A ``kafka_broker`` fixture returned no broker and no address of one."""
+    """A ``kafka_broker`` fixture returned neither a broker nor the address of one."""
 
     def __init__(self, given: object) -> None:
         super().__init__(

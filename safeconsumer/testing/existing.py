@@ -10,19 +10,19 @@ from safeconsumer.testing.errors import BrokerTypeError
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
-# Kafka's own default for group.min.session.timeout.ms.
+# Kafka's default of group.min.session.timeout.ms.
 _SESSION_MS = 6000
-# Seconds in which a broker's metadata must have the controller's changes.
+# Seconds within which a broker's metadata must contain the controller's changes.
 _METADATA_TIMEOUT = 30.0
 _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
 
 class ExistingCluster:
     """
-    A real cluster at a known address, which this class neither starts nor stops.
+    A running cluster at a known address, which this class neither starts nor stops.
 
     Args:
-        bootstrap: ``host:port``, or several separated by commas.
+        bootstrap: one or more ``host:port``, separated by commas.
     """
 
     kind = "bootstrap"
@@ -33,7 +33,7 @@ class ExistingCluster:
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The settings by which any kafka-python client reaches this cluster."""
+        """The settings with which any kafka-python client reaches this cluster."""
         return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
@@ -45,10 +45,11 @@ class ExistingCluster:
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
     ) -> None:
         """
-        Create a topic with the broker's usual replication.
+        Create a topic with the cluster's default replication factor.
 
-        Returns once every partition has a leader. A broker may report a deleted topic
-        of the same name a while longer: the new one is known by its id.
+        The call returns once every partition has a leader. A broker may still report a
+        deleted topic of the same name for a while, so the new topic is identified by
+        its id.
         """
         wanted = {
             name: {
@@ -70,7 +71,7 @@ class ExistingCluster:
             admin.delete_topics([name])
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic grow to ``total`` partitions, and wait until its broker knows them."""
+        """Increase a topic's partitions to ``total``, and wait until a broker has them."""
         with self.admin() as admin:
             admin.create_partitions({name: total})
             _wait_until(
@@ -80,7 +81,7 @@ class ExistingCluster:
 
     @contextmanager
     def admin(self) -> Iterator["KafkaAdminClient"]:
-        """Lend an administration client."""
+        """Lend an admin client, and close it afterwards."""
         from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
 
         from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  likewise
@@ -94,20 +95,22 @@ class ExistingCluster:
 
 def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
     """
-    Return a broker that the test kit can use; a broker of the kit stays as it is.
+    Return a broker that the test kit can use; a broker of the kit is returned as is.
 
-    An address, or another object that has one, becomes an :class:`ExistingCluster`.
+    For an address, or an object that has an address, return an
+    :class:`ExistingCluster`.
 
     Args:
-        given: an address ``"host:port"``; an object whose ``bootstrap`` is one, or
-            whose ``get_bootstrap_server()`` returns one, as the ``KafkaContainer`` of
-            testcontainers has it; or an object with ``client_config``,
-            ``group_config`` and ``create_topic()``.
+        given: an address ``"host:port"``; an object with an address in ``bootstrap``,
+            or from ``get_bootstrap_server()``, such as a ``KafkaContainer`` of
+            testcontainers; or an object with ``client_config``, ``group_config`` and
+            ``create_topic()``.
 
     Raises:
-        BrokerTypeError: the object is of another kind; the message lists the known ones.
+        BrokerTypeError: the object is of another kind; the message lists the known
+            kinds.
     """
-    if set(dir(given)) >= _OF_A_BROKER:  # this does not ask for an address yet
+    if set(dir(given)) >= _OF_A_BROKER:  # unlike hasattr(), dir() requests no address
         return given
     if callable(asked := getattr(given, "get_bootstrap_server", None)):
         where = asked()

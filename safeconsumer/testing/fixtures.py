@@ -1,9 +1,9 @@
 """
-Fixtures: brokers, clients and checks for tests of Kafka consumers.
+Defines fixtures with brokers, clients and checks for tests of Kafka consumers.
 
-They exist where a project asks for them: ``pytest_plugins =
-["safeconsumer.testing.fixtures"]`` in the top ``conftest.py``, or
-``-p safeconsumer.testing.fixtures``. Kafka is imported by the first test that uses it.
+A project loads the fixtures with ``pytest_plugins = ["safeconsumer.testing.fixtures"]``
+in its top ``conftest.py``, or with ``-p safeconsumer.testing.fixtures``. kafka-python
+is imported by the first test that uses a fixture with it.
 """
 
 import os
@@ -24,11 +24,11 @@ def kafka_broker() -> Iterator[Any]:
     """
     Lend a broker for the whole session.
 
-    The cluster named by ``SAFECONSUMER_TEST_BOOTSTRAP`` if that is set, otherwise an
-    :class:`~safeconsumer.testing.EmbeddedBroker`, whose faults end when a test fails.
-    Override the fixture to use another broker: it may return anything that
-    :func:`~safeconsumer.testing.broker_of` takes, such as ``"host:9092"`` or a
-    ``KafkaContainer`` of testcontainers.
+    The broker is the cluster at ``SAFECONSUMER_TEST_BOOTSTRAP`` if that variable is
+    set. Otherwise the broker is an :class:`~safeconsumer.testing.EmbeddedBroker`, whose
+    faults end when a test fails. Override the fixture to use another broker. The
+    fixture may return anything that :func:`~safeconsumer.testing.broker_of` accepts,
+    such as ``"host:9092"`` or a ``KafkaContainer`` of testcontainers.
     """
     bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap:
@@ -44,7 +44,7 @@ def kafka_broker() -> Iterator[Any]:
 
 @pytest.fixture
 def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
-    """Make the clients of the other fixtures, and close them at the end."""
+    """Make the clients of the other fixtures, and close these clients at the end."""
     from safeconsumer.testing.clients import Clients  # noqa: PLC0415  when used
     from safeconsumer.testing.existing import broker_of  # noqa: PLC0415  when used
 
@@ -55,42 +55,42 @@ def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
 
 @pytest.fixture
 def kafka_topic(kafka_clients: "Clients") -> Callable[..., str]:
-    """Create topics: ``kafka_topic(partitions=4)`` returns a unique name."""
+    """Create topics; ``kafka_topic(partitions=4)`` returns a unique name."""
     return kafka_clients.topic
 
 
 @pytest.fixture
 def make_consumer(kafka_clients: "Clients") -> Callable[..., Any]:
     """
-    Make consumers: ``make_consumer(cls, *topics, group=None, **config)``.
+    Make consumers with ``make_consumer(cls, *topics, group=None, **config)``.
 
-    A consumer reads from the earliest record, does not auto-commit, and is closed at the end;
-    ``config`` wins over all of that.
+    A consumer reads from the earliest record, does not auto-commit, and is closed at
+    the end; ``config`` overrides the defaults.
     """
     return kafka_clients.consumer
 
 
 @pytest.fixture
 def make_producer(kafka_clients: "Clients") -> Callable[..., Any]:
-    """Make producers, closed at the end: ``make_producer(**config)``."""
+    """Make producers with ``make_producer(**config)``, which are closed at the end."""
     return kafka_clients.producer
 
 
 @pytest.fixture
 def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     """
-    Force two rebalances: ``force_rebalance(group, topics, *consumers, timeout=30)``.
+    Cause two rebalances: ``force_rebalance(group, topics, *consumers, timeout=30)``.
 
-    A ghost member joins the group and leaves it. Meanwhile the call polls the given
-    consumers; when it returns they have settled again, and the result is the records
-    that they delivered. Give all members of the group, as arguments or as one list. Give
-    none if other threads poll them: then the ghost has had a partition and has left when
-    the call returns. Further keywords are the ghost's configuration, such as its
-    assignor if no consumer is given.
+    A ghost member joins the group and leaves it again, while the call polls the given
+    consumers. When the call returns, the consumers have settled again; the result is
+    the list of records that they received. Pass all members of the group, as arguments
+    or as one list. Pass none if other threads poll the members; in this case the ghost
+    has had a partition and has left when the call returns. Further keywords are the
+    ghost's configuration, such as its assignor if no consumer is passed.
 
     Raises:
         TypeError: an argument is not a consumer.
-        ValueError: a consumer is of another group.
+        ValueError: a consumer belongs to another group.
     """
 
     def force(
@@ -124,9 +124,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, Any]:
     """
-    End the faults of the embedded broker after a test that failed.
+    End the faults of the embedded broker after a failed test.
 
-    The test's clients are closed later: that may need the broker.
+    The clients of the test are closed later, for which the broker may be needed.
     """
     report: Any = yield
     if call.excinfo is not None and not report.skipped:
@@ -139,7 +139,7 @@ def _heal(broker: object) -> None:
     from safeconsumer.testing.errors import BrokerCommandError  # noqa: PLC0415
 
     if isinstance(broker, EmbeddedBroker):
-        with suppress(BrokerCommandError):  # the test may have stopped it
+        with suppress(BrokerCommandError):  # the test may have stopped the broker
             broker.heal()
 
 

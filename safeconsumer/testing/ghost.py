@@ -1,4 +1,4 @@
-"""Causes a rebalance: a ghost member joins a group and leaves it again."""
+"""Causes rebalances by a ghost member that joins a group and leaves it again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from safeconsumer.testing.polling import poll_until
 
 class Ghost:
     """
-    One more member of a group, which takes partitions and commits nothing.
+    An additional member of a group, which gets partitions and commits nothing.
 
     Args:
-        consumer: the ghost's consumer, not subscribed yet.
-        topics: the group's topics, to which it subscribes.
-        others: the members to wait for; :meth:`join` and :meth:`leave` poll them.
-        timeout: seconds for joining and for leaving, each.
+        consumer: the ghost's consumer, which is not subscribed yet.
+        topics: the topics of the group, to which the ghost subscribes.
+        others: the members to wait for; :meth:`join` and :meth:`leave` poll these.
+        timeout: the maximum seconds for joining, and for leaving.
     """
 
     def __init__(
@@ -31,12 +31,12 @@ class Ghost:
 
     def join(self) -> list[Any]:
         """
-        Join, and return once the ghost has partitions and the others have settled.
+        Join the group; return once the ghost has partitions and the others settled.
 
-        Returns the records that the others delivered meanwhile.
+        Returns the records that the other members received in the meantime.
 
         Raises:
-            PollTimeoutError: they did not, within the timeout.
+            PollTimeoutError: the members did not settle within the timeout.
         """
         self._consumer.subscribe(list(self._topics))
         return poll_until(
@@ -49,12 +49,12 @@ class Ghost:
 
     def leave(self) -> list[Any]:
         """
-        Leave, and return once the others have settled in a later generation.
+        Leave the group; return once the others have settled in a later generation.
 
-        Returns the records that the others delivered meanwhile.
+        Returns the records that the other members received in the meantime.
 
         Raises:
-            PollTimeoutError: they did not, within the timeout.
+            PollTimeoutError: the members did not settle within the timeout.
         """
         generation = self._consumer.group_metadata().generation_id
         self._consumer.close(autocommit=False)
@@ -79,12 +79,12 @@ class Ghost:
 
 
 def is_settled(consumer: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
-    """Whether a consumer is a member of a group in which it knows of no rebalance."""
+    """Return whether a consumer is a member of a group and knows of no rebalance."""
     return str(consumer.group_metadata().state) == "<stable>"
 
 
 def strategies(consumers: Iterable[Any]) -> dict[str, Any]:
-    """Return the assignors of the group's members, which a ghost must share."""
+    """Return the assignor settings of the group's members, which a ghost must share."""
     for consumer in consumers:
         key = "partition_assignment_strategy"
         return {key: consumer.config[key]}

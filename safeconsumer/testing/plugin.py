@@ -1,8 +1,8 @@
 """
-Defines the plugin that pytest loads in every session where safeconsumer is installed.
+Defines the plugin that pytest loads wherever safeconsumer is installed.
 
-It has no fixtures, and options only if :mod:`safeconsumer.testing.cases` is run. The
-fixtures must be asked for: :mod:`safeconsumer.testing.fixtures`.
+The plugin has no fixtures, and options only if :mod:`safeconsumer.testing.cases` is
+run. A project must load the fixtures itself, from :mod:`safeconsumer.testing.fixtures`.
 """
 
 import pytest
@@ -13,10 +13,10 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> None:
     """
-    Add the cases' options if pytest is to run the cases.
+    Add the options of the cases if pytest will run the cases.
 
-    Their names are short, and another project may have options of the same names. The
-    cases' own conftest.py is loaded too late to add options.
+    The options have short names, which another project may use, too. The conftest.py of
+    the cases is loaded too late to add options.
     """
     named = getattr(early_config.known_args_namespace, "file_or_dir", None) or []
     if not any("safeconsumer" in one or "cases" in one for one in named):

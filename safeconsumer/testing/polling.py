@@ -1,21 +1,21 @@
-"""Polls several consumers at once, as their programs would."""
+"""Polls several consumers at the same time, as separate programs would."""
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-# Each consumer polls in a separate thread, as a consumer that waited for its turn would
-# keep the others from joining. A join could outlast shorter polls, and kafka-python 3.0
-# would forget it.
+# Each consumer polls in a separate thread, because a consumer that waited for its turn
+# would keep the others from joining. With shorter polls a join could take longer than a
+# poll, and kafka-python 3.0 would forget the join.
 POLL_MS = 500
 _CHECK_EVERY = 0.01
-# seconds; a poll that takes longer hangs, for example in a listener
+# seconds after which a poll counts as stuck, for example in a listener
 _LONGEST_POLL = 30.0
 
 
 class PollTimeoutError(AssertionError):
-    """The awaited condition did not hold in time; the message names it."""
+    """The awaited condition was not met in time; the message names the condition."""
 
 
 def poll_until(
@@ -27,23 +27,24 @@ def poll_until(
     timeout: float = 30.0,
 ) -> list[Any]:
     """
-    Poll consumers until the condition holds; return the records that came meanwhile.
+    Poll consumers until the condition is met; return the polled records.
 
-    When the call returns, no thread polls any more; that takes up to half a second
+    When the call returns, no thread polls any more; this takes up to half a second
     longer.
 
     Args:
-        consumers: a kafka-python consumer, or several; no other thread may poll them.
+        consumers: one or several kafka-python consumers; no other thread may poll
+            these.
         condition: called about 100 times a second.
-        silently: more consumers to poll, whose records are not returned.
-        awaited: names the condition in the error.
-        timeout: seconds.
+        silently: additional consumers to poll, whose records are not returned.
+        awaited: the name of the condition, for the error.
+        timeout: the maximum wait in seconds.
 
     Raises:
-        PollTimeoutError: the condition did not hold in time, or a consumer's ``poll()``
-            does not return within half a minute after that.
+        PollTimeoutError: the condition was not met in time, or a consumer's ``poll()``
+            did not return within half a minute after the end.
         TypeError: an argument is not a consumer, or the condition cannot be called.
-        Exception: a consumer's ``poll()`` raised it.
+        Exception: any exception that a consumer's ``poll()`` raised.
     """
     consumers, silently = consumers_of(consumers), consumers_of(silently)
     if not callable(condition):
@@ -74,7 +75,7 @@ def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - kafka-python 
     Raises:
         TypeError: an argument is not a consumer.
     """
-    # A consumer is an iterator, too: of its records.
+    # A consumer is iterable itself, over its records.
     if _can_poll(given):
         return (given,)
     several = tuple(given) if isinstance(given, Iterable) else (given,)

@@ -1,4 +1,4 @@
-"""Runs a worker on records, without a broker and on a clock that jumps over waits."""
+"""Runs a worker on given records, without a broker and with a clock that skips waits."""
 
 import asyncio
 import contextvars
@@ -64,22 +64,22 @@ from safeconsumer.worker.settings import (
 from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"
-# Real seconds to wait for a future that a sink of dead letters returned.
+# Real seconds to wait for a future that a dead-letter sink returned.
 _PATIENCE = 30.0
-# The number of waits in a row without a call after which no further record is fetched.
+# The number of consecutive waits without a call after which the run stops fetching records.
 _WAITS = 200
 
 
 @frozen(kw_only=True)
 class Call:
     """
-    One call of the handler.
+    A call of the handler.
 
     Attributes:
-        records: the records of the call, as they were given: one, or a batch.
+        records: the given records of the call: one record, or a batch.
         attempt: the number of the attempt, from 1.
-        at: seconds since the run began; only the worker's waits count.
-        error: the exception that it raised; None if it returned.
+        at: seconds since the start of the run; only the worker's waits count.
+        error: the exception that the call raised; None if it returned.
     """
 
     records: tuple[Any, ...]
@@ -96,7 +96,7 @@ class DeadRecord:
     Attributes:
         record: the record, with its offset.
         error: the handler's last exception.
-        attempts: how often the record was tried.
+        attempts: the number of attempts at the record.
         letter: the ``key``, ``value`` and ``headers`` that the producer of a
             :class:`~safeconsumer.DeadLetter` would send; None with any other sink.
     """
@@ -113,17 +113,17 @@ class WorkerRun:
     The result of :func:`run_worker`.
 
     Attributes:
-        calls: the handler's calls, in their order; a record that was retried has one
-            for each attempt.
-        done: the handled records, in the order in which they were done.
-        dead_letters: the dead letters, in the order in which they were acknowledged.
+        calls: the handler's calls, in order; a retried record has one call per attempt.
+        done: the handled records, in the order of completion.
+        dead_letters: the dead letters, in the order of acknowledgement.
         skipped: records that failed for good and were skipped.
-        left: records that are not complete: behind a stop, or behind one that blocks.
+        left: records that are not complete, because a record blocks or the worker
+            stopped.
         error: the exception that :meth:`Worker.run` raised.
-        is_stopped: whether the handler stopped the worker, by :class:`StopWorker`.
-        committed: by partition, the offset that the group has committed at the end.
-        seconds: how long the worker's waits would have taken together.
-        events: the events that hooks get, in order.
+        is_stopped: whether the handler stopped the worker with :class:`StopWorker`.
+        committed: the offset that the group has committed at the end, by partition.
+        seconds: the total duration of the worker's waits.
+        events: the events that a hook receives, in order.
     """
 
     calls: list[Call] = field(factory=list)
@@ -139,8 +139,8 @@ class WorkerRun:
 
 
 def make_record(  # noqa: PLR0913 - one keyword per field, all with defaults
-    value: Any = None,  # noqa: ANN401 - bytes, or what a deserializer made of them
-    key: Any = None,  # noqa: ANN401 - the same
+    value: Any = None,  # noqa: ANN401 - bytes, or a deserialized object
+    key: Any = None,  # noqa: ANN401 - likewise
     *,
     topic: str = "topic",
     partition: int = 0,
@@ -149,15 +149,15 @@ def make_record(  # noqa: PLR0913 - one keyword per field, all with defaults
     timestamp: int = 0,
 ) -> Any:  # noqa: ANN401 - upstream's record
     """
-    Make a record as kafka-python's consumer returns them.
+    Make a record of the type that kafka-python's consumer returns.
 
     Args:
-        value: bytes, or an object that your deserializer would return.
-        key: the same.
-        topic: its topic.
-        partition: its partition's number.
-        offset: None for the one after the record before, in :func:`run_worker`.
-        headers: pairs of a name and bytes.
+        value: bytes, or an object that the deserializer would return.
+        key: the same for the key.
+        topic: the name of the topic.
+        partition: the number of the partition.
+        offset: the offset; None to let :func:`run_worker` use the next offset.
+        headers: pairs of name and bytes.
         timestamp: milliseconds since 1970.
     """
     sizes = (
@@ -205,46 +205,49 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
     on_event: Hook | None = None,
     trace: bool | Tracing = False,
     key_deserializer: Any = None,  # noqa: ANN401 - as the consumer takes it
-    value_deserializer: Any = None,  # noqa: ANN401 - the same
+    value_deserializer: Any = None,  # noqa: ANN401 - likewise
     max_calls: int = 10_000,
 ) -> WorkerRun:
     """
-    Run a :class:`Worker` with these options on the records; return what it did.
+    Run a :class:`Worker` with these options on given records, and return the result.
 
-    The worker is the real one. Its consumer has these records and no broker, its clock
-    jumps over the worker's waits, and one handler runs at a time, in this thread. The
-    same records with the same options give the same run. A wait within a handler is a
-    real one, and a function that takes longer than ``handler_timeout`` is not noticed.
+    The worker is a real one. Its consumer has the given records and no broker, its
+    clock skips the worker's waits, and one handler runs at a time, in the calling
+    thread. The same records with the same options result in the same run. A wait within
+    a handler takes real time, and a function that takes longer than ``handler_timeout``
+    is not noticed.
 
-    The call takes all options of a worker; ``jitter`` always draws three quarters. It does
-    not refuse values that are wrong only for some consumer's settings (``limits``,
-    ``drain``) or for another process (objects that cannot be pickled).
+    The call accepts all options of a worker; with ``jitter`` each wait is three
+    quarters of the whole wait. Values are not refused if they would be wrong only for a
+    consumer's settings (``limits``, ``drain``) or for another process (objects that
+    cannot be pickled).
 
     Args:
-        handler: as the worker's ``handle``.
-        records: :func:`make_record`'s, or kafka-python's; in order within their
-            partition. The first poll finds all of them.
-        executor: as the worker's; None for the one that fits the handler. The handler
-            runs in this thread with any of them.
-        dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
-            nothing; True if dead letters are only noted. A callable is called as a worker
-            calls it, and again later if it raises.
-        key_deserializer: as the consumer's; None if the records have the handler's
-            keys already.
-        value_deserializer: the same for values.
-        max_calls: the most calls of the handler; the worker may also wait so often in a
-            row without a call.
+        handler: the worker's ``handle``.
+        records: records from :func:`make_record` or kafka-python, in order within their
+            partition. The first poll finds all of these records.
+        executor: the worker's option; None for the executor that fits the handler. With
+            any executor the handler runs in the calling thread.
+        dead_letter: the worker's option, but the producer of a :class:`DeadLetter`
+            sends nothing; True to only record dead letters in the result. A callable is
+            called as by a worker, and called again later if it raises.
+        key_deserializer: the consumer's option; None if the records already have the
+            keys for the handler.
+        value_deserializer: the consumer's option for values.
+        max_calls: the maximum number of calls of the handler, and of consecutive waits
+            without a call.
 
     Returns:
-        The calls, and the records by their outcomes. An exception that the worker's
-        ``run()`` would raise is its ``error``.
+        The calls, and the records by outcome. An exception that the worker's ``run()``
+            would raise is in ``error``.
 
     Raises:
-        WorkerSettingError: an option is impossible; or the records are missing or out
-            of order; or an event loop runs here, and the handler is a coroutine.
+        WorkerSettingError: an option is invalid; or the records are missing or out of
+            order; or the handler is a coroutine function, and the calling thread runs
+            an event loop.
         EndlessRunError: the handler was called ``max_calls`` times, or ``dead_letter``
             failed more often.
-        BaseException: the handler raised it, and it is no ``Exception``.
+        BaseException: an exception of the handler that is not an ``Exception``.
     """
     consumer = _Consumer(records, key_deserializer, value_deserializer)
     run = _Run(consumer, on_event, max_calls)
@@ -272,7 +275,7 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it
-    # Wraps plain functions, as kafka-python's consumer does.
+    # Wraps a plain function, as kafka-python's consumer does.
     if deserializer is None or isinstance(deserializer, Deserializer):
         return deserializer
     return DeserializeWrapper(check_callable(deserializer, "a deserializer"))
@@ -280,20 +283,20 @@ def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes i
 
 class _Consumer:
     """
-    The parts of a consumer and its membership that a worker uses, over some records.
+    The parts of a consumer and its membership that a worker uses, over given records.
 
     Attributes:
-        now: the time in seconds.
+        now: the current time in seconds.
         log: the records, by partition.
         committed: the group's committed offsets.
-        on_wait: called by a poll that has no records, with its seconds.
+        on_wait: called by a poll without records, with the seconds of its timeout.
     """
 
     is_logged = is_taken = is_cooperative = False
     losses = gone = 0
     on_wait: Callable[[float], None]
 
-    def __init__(self, records: Iterable[Any], *readers: Any) -> None:  # noqa: ANN401 - as a consumer takes them
+    def __init__(self, records: Iterable[Any], *readers: Any) -> None:  # noqa: ANN401 - as for a consumer
         self.now = 0.0
         self.log = _log(records)
         self.committed = {tp: some[0].offset for tp, some in self.log.items()}
@@ -333,13 +336,13 @@ class _Consumer:
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self._at[tp] = bisect_left(self.log[tp], offset, key=lambda one: one.offset)
 
-    def pause(self, target: Any, **hold: Any) -> None:  # noqa: ANN401 - our consumer's
+    def pause(self, target: Any, **hold: Any) -> None:  # noqa: ANN401 - as for a SafeConsumer
         self.ledger.place([scope.of(target)], **hold)
 
-    def pause_all(self, **hold: Any) -> None:  # noqa: ANN401 - our consumer's
+    def pause_all(self, **hold: Any) -> None:  # noqa: ANN401 - as for a SafeConsumer
         self.pause(scope.ALL, **hold)
 
-    def resume(self, target: Any, owner: str) -> None:  # noqa: ANN401 - our consumer's
+    def resume(self, target: Any, owner: str) -> None:  # noqa: ANN401 - as for a SafeConsumer
         self.ledger.remove([(scope.of(target), owner)])
 
     def resume_all(self, owner: str) -> None:
@@ -383,7 +386,7 @@ class _Consumer:
         return any(tp.topic == topic for tp in self.log)
 
     def has_commit(self, _: TopicPartition) -> bool:
-        return True  # where the records begin
+        return True  # the offset of the first record
 
     def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
         return offsets
@@ -392,7 +395,7 @@ class _Consumer:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
-        # Replaces calls that have no effect without a broker.
+        # Stands in for calls that have no effect without a broker.
         return
 
     reason_for_no_records = set_deserializers = take = release = ask_before_join = (
@@ -403,7 +406,7 @@ class _Consumer:
 
 
 class _InlineExecutor:
-    """Runs handlers in this thread, when :meth:`work` is called."""
+    """Runs handlers in the thread that calls :meth:`work`."""
 
     def __init__(self, run: "_Run", decisions: Decisions, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
@@ -431,16 +434,16 @@ class _InlineExecutor:
         return True
 
     def recall(self) -> None:
-        """Do nothing: claimed tasks are done at once."""
+        """Do nothing, because a claimed task is done immediately."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         try:
             self._around.close()
-        except BaseException as error:  # noqa: BLE001 - run() raises it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error
             self._decisions.fail(not_left(error))
 
     def work(self) -> bool:
-        """Do the tasks that can be claimed; return whether the handler was called."""
+        """Do the next task, if there is one; return whether it was for the handler."""
         task = self._decisions.queue.claim()
         if task is None:
             return False
@@ -468,7 +471,7 @@ def _run_alone(
     call: Handler,
     *given: object,
 ) -> Any:  # noqa: ANN401 - the handler's
-    # A call's context variables and its cancellation end with it, as in a worker's loop.
+    # As in a worker's loop, context variables and a cancellation end with their call.
     answers: list[Any] = []
 
     async def run() -> None:
@@ -499,10 +502,10 @@ def _refuse_loop() -> None:
 @define(eq=False, slots=False)
 class _Run:
     """
-    Runs one worker, moves its clock, and notes its calls.
+    Runs a worker, advances its clock, and records its calls.
 
     Attributes:
-        result: the notes.
+        result: the recorded calls and outcomes.
     """
 
     consumer: _Consumer
@@ -517,8 +520,8 @@ class _Run:
         self.consumer.on_wait = self._pass_time
         self.result.committed = self.consumer.committed
 
-    def sink_for(self, dead_letter: Any) -> Any:  # noqa: ANN401 - the worker's, or True
-        """Return the sink of dead letters, for the worker's options."""
+    def sink_for(self, dead_letter: Any) -> Any:  # noqa: ANN401 - the worker's option, or True
+        """Return the dead-letter sink for the worker's options."""
         if dead_letter is True:
             return lambda _record, _failure: None
         if isinstance(dead_letter, DeadLetter):
@@ -526,7 +529,7 @@ class _Run:
         return dead_letter
 
     def play(self, options: Options) -> WorkerRun:
-        """Run the worker until no record can come any more."""
+        """Run the worker until no more records can come."""
         consumer: Any = self.consumer
         consumer.config["max_poll_records"] = options.limits.records
         runtime = Runtime(
@@ -541,7 +544,7 @@ class _Run:
             worker.run()
         except (EndlessRunError, WorkerSettingError):
             raise
-        except Exception as error:  # noqa: BLE001 - it is in the result
+        except Exception as error:  # noqa: BLE001 - the result has the error
             self.result.error = error
         self._conclude()
         return self.result
@@ -574,7 +577,7 @@ class _Run:
         self.consumer.now += max(0.0, soon)
 
     def _end_if_done(self) -> None:
-        # The worker may have no room for further records yet, and make room later.
+        # The worker may have no room for more records yet, and make room later.
         if self._is_over or (self.consumer.lagging() and self._waits < _WAITS):
             return
         self._end()
@@ -584,7 +587,7 @@ class _Run:
         self._worker.stop()
 
     def is_endless(self) -> bool:
-        """End the run if the handler was called too often; return whether it was."""
+        """Stop the run if the handler was called too often; return whether it was."""
         is_endless = len(self.result.calls) >= self._max_calls
         if is_endless:
             self._fail(f"the handler was called {self._max_calls} times")
@@ -596,14 +599,14 @@ class _Run:
 
     # ------------------------------------------------------------ notes
 
-    def note(self, event: Any) -> None:  # noqa: ANN401 - any of a worker's
-        """Note an event, and pass it on."""
+    def note(self, event: Any) -> None:  # noqa: ANN401 - any event of a worker
+        """Record an event, and pass it to the given hook."""
         self.result.events.append(event)
         if self._on_event is not None:
             self._on_event(event)
 
     def noting(self, handle: Handler) -> Handler:
-        """Return the handler, with a note of each of its calls."""
+        """Return a handler that records each call of the given one."""
 
         def call(given: Any, context: Context) -> Any:  # noqa: ANN401 - a handler
             records = tuple(given) if isinstance(given, list) else (given,)
@@ -618,21 +621,21 @@ class _Run:
 
         return call
 
-    def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - a producer's own
-        """Note the letter that a producer would send."""
+    def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - as for a producer
+        """Record the letter that a producer would send."""
         self._sent = letter
 
     def send_letter(self, task: Task, slot: Slot) -> Outcome:
-        """Call the sink, and note the dead letters that it has taken."""
+        """Call the sink, and record the dead letter if it is acknowledged."""
         sink = self._decisions.queue.policy.sink
-        assert sink is not None  # noqa: S101 - there is a letter for it
+        assert sink is not None  # noqa: S101 - a letter exists only with a sink
 
         def wait(record: Any, failure: Failure) -> None:  # noqa: ANN401 - upstream's
             self._sent = None
             answer = acknowledgement(sink(record, failure))
             try:
                 error = answer.result(_PATIENCE)
-            except TimeoutError:  # the future has no result: the record stays undone
+            except TimeoutError:  # without a result the record stays undone
                 self._end()
                 raise
             if error is not None:
@@ -652,7 +655,7 @@ class _Run:
         every = {_place(one): one for some in log for one in some}
         for event in run.events:
             if getattr(event, "then", None) == "skip":
-                run.skipped.append(every[event.partition, event.offset])  # type: ignore[attr-defined]  # a record's
+                run.skipped.append(every[event.partition, event.offset])  # type: ignore[attr-defined]  # of a record
         dead = [one.record for one in run.dead_letters]
         ended = {_place(one) for one in (*run.done, *dead, *run.skipped)}
         run.left += [one for place, one in every.items() if place not in ended]

@@ -1,4 +1,4 @@
-"""Works under backpressure: ``Worker`` calls your handler, ``Pump`` feeds your loop."""
+"""Backpressure for your program: ``Worker`` calls a handler, ``Pump`` feeds a loop."""
 
 from safeconsumer.worker.batches import Batch
 from safeconsumer.worker.breaker import Breaker

@@ -1,4 +1,4 @@
-"""Hands out batches for a pump, and takes the answers for their records."""
+"""Hands out a pump's batches, and processes the answers for their records."""
 
 import threading
 import time
@@ -22,20 +22,20 @@ from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 class Ticket:
     """
-    A task that is handed out, until each of its records has an answer. Any thread.
+    Tracks a task from its hand-out until each record has an answer. Any thread.
 
-    A record that is done may be committed at once; the decision about failed records
-    comes when all have an answer.
+    A record that is done may be committed immediately. The failed records are decided
+    on once all records have an answer.
 
     Args:
-        decisions: receives its outcome.
+        decisions: receives the outcome of the task.
         task: the task.
-        out: the tickets with records that have no answer; this one adds itself.
+        out: all tickets with unanswered records; this ticket adds itself.
 
     Attributes:
         task: the task.
-        slot: its first record without an answer, and the time of the last answer.
-        threads: the threads that have answered for some of its records.
+        slot: the first unanswered record, and the time of the last answer.
+        threads: the threads that have answered for some of the records.
     """
 
     def __init__(self, decisions: Decisions, task: Task, out: "set[Ticket]") -> None:
@@ -53,13 +53,13 @@ class Ticket:
 
     @property
     def is_open(self) -> bool:
-        """Whether some of its records have no answer yet."""
+        """Whether some records of the ticket have no answer yet."""
         return bool(self._open)
 
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
     ) -> None:
-        """Take an answer for records: done, or an error. None: for all without an answer."""
+        """Record an answer for the given records, or for all unanswered ones if None."""
         self.threads.add(threading.get_ident())
         with self._decisions.queue.kept.lock:
             new = self._take(indexes)
@@ -73,12 +73,12 @@ class Ticket:
             return
         if error is None or before or indexes is not None:
             self._end(failed=sorted(self._failed.items(), key=itemgetter(0)))
-        else:  # any of these records may be the cause
+        else:  # any of the unanswered records may be the cause
             outcome = batch_failed(self.task, error, 0.0, new)
             self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
     def give_back(self) -> None:
-        """Queue its open records again, in front, as the program has abandoned it."""
+        """Put the unanswered records of an abandoned batch back at the front of the queue."""
         with self._decisions.queue.kept.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
@@ -95,7 +95,7 @@ class Ticket:
         return new
 
     def _update_slot(self) -> None:
-        # Other threads read the slot at any moment, so the time is set before the record.
+        # Other threads may read the slot at any time, so the time is set before the record.
         first = next(iter(self._open), None)
         if first is None:
             self.slot.task = None
@@ -110,7 +110,7 @@ class Ticket:
         *,
         is_suspect: bool = False,
     ) -> None:
-        # The hand-out keeps the ticket, which must not keep its errors.
+        # The hand-out keeps the ticket, so the ticket must not keep its errors alive.
         self._failed.clear()
         task = self.task
         finished = [index for index in task.indexes if task.records[index] is None]
@@ -127,19 +127,19 @@ class Ticket:
 
 class Batch:
     """
-    Records of one partition, in order; you answer for each of them.
+    Records of one partition, in order; the program must answer for each record.
 
     Each record needs one answer, :meth:`done` or :meth:`fail`, from any thread and in
-    any order; until then nothing behind it is committed. If a batch is
-    garbage-collected before all its records have one, the pump ends with
+    any order. Until a record has its answer, no later offset is committed. If a batch
+    is garbage-collected before every record has an answer, the pump stops with
     :class:`~safeconsumer.errors.UnansweredBatchError`.
 
     Attributes:
         partition: the partition of the records.
-        records: kafka-python's ``ConsumerRecord``, deserialized. A record that cannot
-            be deserialized is not among them: it has failed already.
-        attempt: the number of this attempt, from 1; a record that failed before comes
-            by itself.
+        records: deserialized ``ConsumerRecord`` objects of kafka-python. A record that
+            cannot be deserialized is left out, because it has failed already.
+        attempt: the number of this attempt, from 1. A record that failed before is
+            delivered in a batch of its own.
     """
 
     def __init__(
@@ -157,22 +157,22 @@ class Batch:
 
     @property
     def is_revoked(self) -> bool:
-        """Return whether the partition is leaving; its next owner may repeat records."""
+        """Return whether the partition is leaving; the next owner may repeat its records."""
         return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:
         """
-        Complete records of the batch, or all that have no answer yet; any thread.
+        Complete the given records, or all unanswered ones. Any thread.
 
-        A second answer, or one for a partition that was taken away, changes nothing.
+        A second answer changes nothing, nor does an answer for a revoked partition.
 
         Args:
-            indexes: one or several in ``records``; an empty list changes nothing, and
-                None stands for all.
+            indexes: one or several indexes into ``records``; an empty list changes
+                nothing, and None stands for all unanswered records.
 
         Raises:
-            IndexError: there is no such record; nothing was completed.
-            TypeError: the indexes have another type; nothing was completed.
+            IndexError: an index is out of range; no record was completed.
+            TypeError: an index is not a whole number; no record was completed.
         """
         self._ticket.answer(self._chosen(indexes))
 
@@ -180,27 +180,28 @@ class Batch:
         self, error: Exception, indexes: int | Iterable[int] | None = None
     ) -> None:
         """
-        Report an error of records, or of all that have no answer yet. Any thread.
+        Report an error for the given records, or for all unanswered ones. Any thread.
 
-        The error means the same as one that a :class:`Worker`'s handler raises. After a
-        :class:`RetryLater` the records are delivered again after its seconds, which
-        uses up no attempt; a :class:`Pause` also holds its scope meanwhile; a
-        :class:`Reject` is final; after any other exception they are delivered again by
-        the rules of ``retry``, and then go to ``dead_letter``, or are treated by
-        ``on_exhausted``. Several records that fail together without indexes are
-        delivered again one by one, also after a :class:`Reject`. Nothing is committed
-        past a record before it is done, acknowledged as a dead letter, or skipped by
-        that policy. A second answer, or a late one, changes nothing.
+        The error has the same meaning as one that the handler of a :class:`Worker`
+        raises. After a :class:`RetryLater` the records are delivered again after its
+        delay, which uses up no attempt. A :class:`Pause` also holds its scope during
+        that time. A :class:`Reject` is final. After any other exception the records are
+        delivered again by the rules of ``retry``; records that use up their attempts go
+        to ``dead_letter``, or ``on_exhausted`` applies. Several records that fail
+        together without indexes are delivered again one by one, even after a
+        :class:`Reject`. No offset past a record is committed before the record is done,
+        acknowledged as a dead letter, or skipped by that policy. A second answer, or a
+        late one, changes nothing.
 
         Args:
             error: the exception of these records.
-            indexes: one or several in ``records``; an empty list means that no record
-                has failed, and None stands for all that have no answer.
+            indexes: one or several indexes into ``records``; an empty list means that
+                no record has failed, and None stands for all unanswered records.
 
         Raises:
-            IndexError: there is no such record; no failure was noted.
-            TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or the
-                indexes have another type.
+            IndexError: an index is out of range; no failure was recorded.
+            TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or an
+                index is not a whole number.
         """
         is_error = isinstance(error, BaseException)
         counts = failure_of(error) if is_error else error
@@ -218,7 +219,7 @@ class Batch:
                 message = f"indexes must be whole numbers, as [0, 2], not {index!r:.60}"
                 raise TypeError(message)
             if not 0 <= index < len(self.records):
-                message = f"{index} is no index of a batch of {len(self.records)}"
+                message = f"{index} is not an index of a batch of {len(self.records)}"
                 raise IndexError(message)
         return [self._indexes[index] for index in chosen]
 
@@ -229,8 +230,8 @@ class Batch:
         return iter(self.records)
 
     def __del__(self) -> None:
-        # Python calls this on any thread, at any line, under any lock, so only the loop
-        # handles the ticket.
+        # Python may call __del__ on any thread, at any line and under any lock, so the
+        # ticket is left for the loop to handle.
         if self._ticket.is_open:
             self._dropped.append(self._ticket)
 
@@ -241,19 +242,19 @@ class Batch:
 
 class HandOut:
     """
-    Hands out a worker's records as batches, in the place of an executor.
+    Hands out a worker's records as batches, where a worker would have an executor.
 
-    A batch is claimed when the program asks for it: until then queued records can be
-    held, revoked or given back. One thread asks. If it meets dead letters, another
-    thread claims them, each when the sink is free.
+    A batch is claimed when the program requests it, so queued records can be held,
+    revoked or given back until then. Only one thread requests batches. If a claim comes
+    across dead letters, another thread claims these, each when the sink is free.
 
     Args:
-        decisions: receives the answers for the records that its queue hands out.
+        decisions: receives the answers for the records that are handed out.
         readers: the consumer's deserializers, called when a batch is taken.
 
     Attributes:
         ready: set when a batch may be ready.
-        begun: set once the worker has its consumer, or has ended.
+        begun: set once the worker has taken over its consumer, or has stopped.
     """
 
     def __init__(self, decisions: Decisions, readers: Readers) -> None:
@@ -272,12 +273,12 @@ class HandOut:
 
     @property
     def slots(self) -> Sequence[Slot]:
-        """The slot of the sink of dead letters, and the batches that are out."""
+        """The slot of the dead-letter sink, and the slots of the batches that are out."""
         with self._decisions.queue.kept.lock:
             return [self._letter_slot, *(ticket.slot for ticket in self._out)]
 
     def start(self) -> None:
-        """Let batches be asked for."""
+        """Allow the program to request batches."""
         self._decisions.queue.listen(self.ready.set)
         if self._decisions.queue.policy.sink is not None:
             self._decisions.queue.claim_letters_apart(self._has_letter.set)
@@ -286,11 +287,11 @@ class HandOut:
         self.begun.set()
 
     def wait_ready(self, _seconds: float) -> bool:
-        """Return True: a hand-out begins at once."""
+        """Return True, because a hand-out needs no time to start."""
         return True
 
     def recall(self) -> None:
-        """Do nothing: claimed batches are out."""
+        """Do nothing, because claimed batches are with the program already."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         """Stop handing out batches."""
@@ -302,8 +303,8 @@ class HandOut:
         self.begun.set()
 
     def _write_letters(self) -> None:
-        # The thread claims a letter once the last one is sent, as a handler's thread does,
-        # so a rebalance or a hold waits for one letter at most.
+        # Like a handler's thread, this thread claims a letter only after the last one
+        # was sent, so a rebalance or a hold waits for one letter at most.
         sink, slot = self._decisions.queue.policy.sink, self._letter_slot
         try:
             while not self._is_over:
@@ -313,18 +314,18 @@ class HandOut:
                     self._decisions.complete(call_sink(sink, task, slot))
                 elif not self._is_over:
                     self._has_letter.wait()
-        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
+        except BaseException as error:  # noqa: BLE001 - raised when batches are taken
             end_slot(slot, self._decisions.fail, error)
 
     # ------------------------------------------------------------ calls of the program
 
     def take(self, most: float) -> list[Batch]:
-        """Return up to this many batches."""
+        """Return up to ``most`` batches."""
         self._is_new_request = True
         for ticket in self._last:
-            # A caller that asks for more has stopped its work on batches of a partition
-            # that has left; a later ownership waits only for batches that a program
-            # works on.
+            # A program that requests more batches no longer works on its last batches
+            # of a revoked partition. These batches are given back, because a later
+            # ownership waits for batches that a program still works on.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()
         self.ready.clear()
@@ -340,7 +341,7 @@ class HandOut:
         ticket = Ticket(self._decisions, task, self._out)
         try:
             read = self._read(ticket)
-        except BaseException:  # a Ctrl-C is no failure of the record
+        except BaseException:  # a Ctrl-C does not count as a failure of the record
             ticket.give_back()
             raise
         if not read:
@@ -360,7 +361,7 @@ class HandOut:
         for index, record in raw:
             try:
                 read.append((index, self._readers.read(record)))
-            except Exception as error:  # noqa: BLE001 - it is this record's failure
+            except Exception as error:  # noqa: BLE001 - the error is the record's failure
                 ticket.answer([index], failure_of(error))
         return read
 
@@ -368,8 +369,8 @@ class HandOut:
         """
         Give back the batch that was handed out last, unless another thread works on it.
 
-        If the program has asked for more since, it has handed that batch on to other
-        code, unless the error shows otherwise.
+        If the program has requested more batches since, it has passed that batch on to
+        other code, unless the error shows otherwise.
         """
         if self._is_new_request and not isinstance(error, UnansweredBatchError):
             return

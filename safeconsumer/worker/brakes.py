@@ -1,4 +1,4 @@
-"""Places the holds of the limits, and computes how many records a poll may take."""
+"""Places the holds that enforce the limits, and computes the size of the next poll."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,20 +25,20 @@ OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
 Holding = tuple[str, TopicPartition | None]
 
 
-# Seconds for which a partition that gave records back fetches none.
+# Seconds without fetches for a partition that gave records back.
 _GAVE_BACK_SECONDS = 5.0
 
 
 class Brakes:
     """
-    Derives a worker's holds each turn from the records it keeps. Polling thread only.
+    Derives a worker's holds on each turn from the kept records. Polling thread only.
 
-    It does not remember which holds it placed: it asks the consumer's ledger.
+    The consumer's ledger, not this class, remembers which holds were placed.
 
     Attributes:
-        work: the object that works on the records.
-        pause_seconds: for each owner, the seconds for which it has held a partition.
-        refetched: records that were given back, and are delivered again.
+        work: decides about the results of the records.
+        pause_seconds: the seconds for which each owner has held a partition.
+        refetched: the number of records that were given back for a second delivery.
     """
 
     work: Decisions
@@ -63,7 +63,7 @@ class Brakes:
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
         self._kept_out: frozenset[TopicPartition | None] = frozenset()
-        # the partitions that were owned
+        # the owned partitions at the time of the last placement
         self._placed_in: Mapping[TopicPartition, object] = {}
         self._counted_at = clock()
         self._lifted_at: float | None = None
@@ -83,8 +83,8 @@ class Brakes:
         Place and lift holds as the kept records require.
 
         Args:
-            is_draining: whether no record at all may come.
-            floorless: partitions whose records may not be handed out yet.
+            is_draining: whether every partition must be held.
+            floorless: partitions whose records must not be handed out yet.
         """
         self._count()
         self._is_throttled = self._is_full()
@@ -104,7 +104,7 @@ class Brakes:
         self._kept.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
-        """Lift all of the worker's holds; none is placed afterwards."""
+        """Lift all of the worker's holds, at the end of the worker."""
         self._count()
         self._kept.low = None
         self._wanted, self._kept_out = frozenset(), frozenset()
@@ -122,12 +122,13 @@ class Brakes:
         load = self._kept.load
         if self._is_throttled and not self._is_starving():
             return self._marks.is_throttled(load, was=True)
-        # A poll for the last few records of room costs more than it brings.
+        # A poll for a few records costs more than it is worth.
         much = min(self._most(), self._credit(self._marks.low))
         return self._credit(load) < max(1, much // 4)
 
     def _is_starving(self) -> bool:
-        # Returns whether a partition that only our holds stop has no record to work on.
+        # Returns whether a partition that only the worker's holds stop has no record to
+        # work on.
         view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
@@ -143,9 +144,9 @@ class Brakes:
         if share is None:
             self._throttled.clear()
             return
-        # A partition that gave records back fetches none for a while, unless it can
-        # work on its other records: otherwise a record larger than its room would be
-        # fetched and given back each turn.
+        # A partition that gave records back is not fetched for a while, if it cannot
+        # work on its other records. Otherwise a record larger than the partition's room
+        # would be fetched and given back on every turn.
         self._gave_back = {
             one: until
             for one, until in self._gave_back.items()
@@ -153,7 +154,7 @@ class Brakes:
         }
         is_little = not share.is_throttled(self._kept.load, was=False)
         if not self._throttled and not self._gave_back and is_little:
-            return  # as long as all together hold less than one share
+            return  # all partitions together keep less than one share
         throttled = set()
         for tp, epoch in self._kept.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
@@ -165,10 +166,10 @@ class Brakes:
 
     def make_room(self) -> None:
         """
-        Forget queued records beyond a partition's share, if there is no room.
+        Drop queued records beyond a partition's share, if there is no room.
 
-        Another partition must have no record to work on. Forgotten records were not
-        begun, and are fetched again.
+        Records are dropped only if another partition has no record to work on. No
+        handler has begun the dropped records, and they are fetched again.
         """
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
@@ -177,10 +178,10 @@ class Brakes:
             epoch = self._kept.epochs.get(tp)
             if epoch is None or epoch.ownership is not ownership or not epoch.records:
                 continue
-            if epoch.has_lost_floor:  # its records cannot be fetched again
+            if epoch.has_lost_floor:  # the epoch's records cannot be fetched again
                 continue
             if not self._client.reads_on(tp, epoch.progress.next_offset):
-                continue  # the program has sought: going back would undo the seek
+                continue  # going back would undo a seek of the program
             if epoch.is_held or self.work.is_starving(epoch):
                 before = epoch.records
                 offset = self._kept.give_back(
@@ -192,16 +193,18 @@ class Brakes:
                     self._client.go_back(tp, offset)
 
     def _sharing_count(self) -> int:
-        # Counts the partitions that are known to have records; held ones get no share.
+        # Counts the partitions that are known to have records; a held partition gets no
+        # share.
         epochs, view = self._kept.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._group.lagging() if not covers(view, tp)}
         return len(here | there)
 
     def _when_low(self) -> None:
-        # The thread that finished a record calls this, which wakes a poll that waits.
-        # If the journal cannot be written, the next turn lifts the hold, or raises the
-        # error there; raised here, it would end a thread that handlers need.
+        # The thread that finished a record calls this method, and lifting the hold
+        # wakes a waiting poll. If the journal cannot be written, the next turn lifts
+        # the hold or raises the error. Raised here, the error would end a thread that
+        # runs handlers.
         self._lifted_at = self._clock()
         with suppress(JournalError):
             self._client.lift_all(BACKPRESSURE)
@@ -210,30 +213,30 @@ class Brakes:
 
     def room(self) -> int:
         """
-        Return how many records the next poll may take.
+        Return how many records the next poll may return.
 
-        While everything is held, this is the room that there will be when the low mark
-        is reached and the hold is lifted, in the middle of the poll.
+        While everything is held, the result is the room at the low mark, because the
+        hold is lifted at that mark, possibly during the poll.
         """
         load = self._marks.low if self._is_throttled else self._kept.load
         return max(1, min(self._credit(load), self._most()))
 
     def _most(self) -> int:
-        # All records of a poll may be of one partition: so a poll takes no more than a
-        # share. If that would make polls tiny, as there are many partitions, a poll takes
-        # up to a 64th of the room.
+        # All records of a poll may be of one partition, so a poll returns no more than
+        # one partition's share. With many partitions that would make polls tiny, so a
+        # poll may always return a 64th of the room.
         if self._share is None:
             return self._client.most
         least = self._limits.records // 64
         return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return the first of the records, as many as may be kept now."""
+        """Return as many of the first records as may be kept now."""
         free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 
     def note_sizes(self, sizes: Sequence[int]) -> None:
-        """Note the sizes, in bytes, of records that came."""
+        """Update the average size with the sizes, in bytes, of the records of a poll."""
         mean = sum(sizes) / len(sizes)
         self._average += 0.2 * (mean - self._average)
         self._average = max(self._average, mean)
@@ -249,15 +252,16 @@ class Brakes:
         return self._is_throttled or bool(self._throttled)
 
     def may_come(self, tp: TopicPartition) -> bool:
-        """Return whether the last turn allowed more records of a partition; any thread."""
+        """Return whether the last turn let more records of a partition come; any thread."""
         kept_out = self._kept_out
         return None not in kept_out and tp not in kept_out
 
     def stalled_since(self) -> float | None:
         """
-        Return since when no record was completed although all room is taken; any thread.
+        Return when the last record was completed, if all room is taken; any thread.
 
-        The result is None if there is room, or if holds of others cover all records.
+        The result is None if there is room, or if holds other than the worker's cover
+        all records.
         """
         epochs = tuple(self._kept.epochs.values()) if self._is_throttled else ()
         moved = [one.moved_at for one in epochs if one.records and not one.is_held]
@@ -269,10 +273,10 @@ class Brakes:
 
     def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
         """
-        Return whether a hold of ours still covers the partition.
+        Return whether a hold of the limits still covers the partition.
 
-        A hold of the partition alone ends with the ownership in which it was placed:
-        the poll may have lost that ownership, and begun another.
+        A hold of a single partition ends with the ownership in which it was placed, and
+        a poll may have replaced that ownership with a new one.
         """
         if (BACKPRESSURE, None) in self._wanted and self._kept.low is not None:
             return True

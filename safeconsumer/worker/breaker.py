@@ -1,4 +1,4 @@
-"""Decides when a topic's failures are an outage, and for how long it is held."""
+"""Decides when a topic's failures are an outage, and for how long the topic is held."""
 
 from attrs import define, field, frozen
 
@@ -15,35 +15,36 @@ from safeconsumer.worker.retry import check_waits, longer_wait
 @frozen(kw_only=True)
 class Breaker:
     """
-    Holds a topic while its handlers fail with errors that look like an outage.
+    Holds a topic while its records fail with errors that look like an outage.
 
-    Once it opens, the topic is held, with the owner ``worker:breaker``, a reason and an
-    expiry, and no handler begins on it. When the hold expires, the topic continues,
-    first with the record that failed last: the first success closes the breaker, and at
-    the first such error the topic is held again, for longer. From the failure that
-    opened the breaker on, no failure uses up an attempt. With several handlers at a
-    time several records may fail before the topic is held again. To close the breaker
-    early, call ``consumer.resume("orders", owner="worker:breaker")``: the topic
-    continues at once. The next such error opens it again, for ``first`` seconds and
-    without using up an attempt; after a success it counts from the beginning. Each
-    topic has its own breaker, and the workers of a group do not share theirs::
+    When the breaker opens, it holds the topic with the owner ``worker:breaker``, a
+    reason and an expiry, and no handler starts on a record of the topic. When the hold
+    expires, the topic continues, and the record that failed last is tried first. The
+    first success closes the breaker; the first such error holds the topic again, for
+    longer. The failure that opens the breaker, and all such failures after it, use up
+    no attempt. With several handlers at a time several records may fail before the
+    topic is held again. To close the breaker early, call ``consumer.resume("orders",
+    owner="worker:breaker")``: the topic continues immediately. The next such error
+    opens the breaker again, for ``first`` seconds and without using up an attempt;
+    after a success the breaker counts failures from zero again. Each topic has its own
+    breaker, and the workers of a group do not share their breakers::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
     Args:
-        on: exception classes that count as failures, with their subclasses, and
-            ExceptionGroups of such exceptions alone. Other exceptions, and those that
-            steer a worker, count neither as failures nor as successes.
+        on: exception classes that count as failures. Their subclasses count too, and so
+            does an ExceptionGroup that contains only such exceptions. Other exceptions,
+            and those that steer a worker, count neither as failures nor as successes.
         failures: the number of failures in a row, of any records, that open the
             breaker. If records are handled one after the other, as with
-            ``order="partition"``, set ``Retry.attempts`` no lower than this, or a
+            ``order="partition"``, set ``Retry.attempts`` to at least this number, or a
             record fails for good before the breaker opens.
-        first: seconds for which the topic is held at first.
-        factor: each wait is longer than the one before by this factor.
-        most: the longest wait, in seconds.
+        first: seconds of the first hold.
+        factor: the factor by which each hold is longer than the one before.
+        most: the longest hold, in seconds.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     on: tuple[type[Exception], ...] = field(validator=exception_types)
@@ -59,22 +60,22 @@ class Breaker:
         check_waits(self.first, self.factor, self.most)
 
     def wait(self, holds: int) -> float:
-        """Return the seconds to hold the topic after this many holds that did not help."""
+        """Return the seconds to hold the topic after this many unsuccessful holds."""
         return longer_wait(holds, self.first, self.factor, self.most)
 
 
 @define(eq=False)
 class FailureRow:
     """
-    The failures of a topic in a row; a success ends it.
+    Consecutive failures of a topic; a success ends the row.
 
     Attributes:
         count: the number of failures.
-        holds: the number of times that the topic was held for them.
-        since: when it was first held, in seconds on the clock.
-        until: when the last of the holds expires, likewise.
-        reason: the reason of that hold, as text for people.
-        is_placed: whether the consumer has, or had, that hold.
+        holds: the number of times that the topic was held for these failures.
+        since: the time of the first hold, in seconds on the worker's clock.
+        until: the time at which the last hold expires, on the same clock.
+        reason: the reason of the last hold, as text for people.
+        is_placed: whether the last hold was placed in the consumer.
     """
 
     count: int = 0

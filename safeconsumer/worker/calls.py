@@ -1,4 +1,4 @@
-"""Calls handlers with the records of a task, and returns the outcome."""
+"""Calls handlers with the records of a task, and returns the outcomes."""
 
 import asyncio
 import contextvars
@@ -31,25 +31,26 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.partition import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shorten_tracebacks, shown
 
-# Seconds in which a handler can be ended at its limit, before its stall is reported.
+# Seconds between a handler's time limit and the report of its stall, so that the
+# executor can end the handler first.
 _GRACE = 1.0
-# The least seconds for a process to import its modules and enter the lifespan.
+# The minimum time, in seconds, for a process to import its modules and enter the lifespan.
 START_SECONDS = 60.0
-# Seconds of one wait, whatever the settings are: the system counts milliseconds in 31
-# bits when it waits for a pipe or a process.
+# The longest wait in seconds, whatever the settings are, because the system counts
+# milliseconds in 31 bits when it waits for a pipe or a process.
 LONGEST = 86_400.0
-# Seconds for an end without another limit.
+# Seconds that stopping an executor may take by default.
 END_SECONDS = 1.0
 
 StackOf: TypeAlias = Callable[[], str | None]
 Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
 """
-Makes the block around a call with these records and this context; it lends the records.
+Makes the block around a call of the handler; the block lends the handler the records.
 """
 
 
 class MakesBlocks(Protocol):
-    """Surrounds each call of a handler with a block, as a journal of handlers does."""
+    """Surrounds each call of a handler with a block, as the journal of handlers does."""
 
     def block(self, given: Any, context: Context) -> AbstractContextManager[Any]:  # noqa: ANN401 - records
         """Return the block around a call with these records."""
@@ -59,7 +60,7 @@ class MakesSpans(MakesBlocks, Protocol):
     """Surrounds each call of a handler with a span."""
 
     def carrier(self) -> dict[str, str]:
-        """Return the context of the span here, to be sent to another process."""
+        """Return the context of the current span, to be sent to another process."""
 
 
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
@@ -68,19 +69,19 @@ Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 @define(eq=False)
 class Slot:
     """
-    One place where a handler runs, with its current work.
+    A slot in which one handler runs at a time, with its current work.
 
     Attributes:
-        task: the task it works on; None while it waits.
-        index: the index of its current record.
-        began: when it began with that record, in seconds on the monotonic clock.
-        stack: returns the handler's stack as text; None if it is not known.
-        reported: the task and index whose stall has been reported.
-        name: its name, as text for people.
+        task: the current task; None while the slot waits.
+        index: the index of the current record.
+        began: the time at which work on that record began, on the monotonic clock.
+        stack: returns the handler's stack as text; None if the stack is not known.
+        reported: the task and index of the last reported stall.
+        name: the name of the slot, as text for people.
         doing: the current activity, as text for people.
-        limit: seconds after which its handler is reported, if that is earlier than
-            ``Limits.age``.
-        ended: the error that has ended it; None while it runs handlers.
+        limit: seconds after which a stalled handler is reported, if that is earlier
+            than ``Limits.age``.
+        ended: the error that has ended the slot; None while it runs handlers.
     """
 
     name: str = ""
@@ -97,7 +98,7 @@ class Slot:
 def end_slot(
     slot: Slot, fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
-    """Note that an error has ended a slot, and stop the worker with ``fail``."""
+    """Mark a slot as ended by an error, and stop the worker with ``fail``."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
@@ -116,10 +117,10 @@ def context_of(
 
 def with_block(handle: Handler, block: Block) -> Handler:
     """
-    Return the handler, of either kind, with a block around each of its calls.
+    Return the handler, sync or async, with a block around each of its calls.
 
-    The handler gets the records that the block lends, and is not called if there are
-    none. The result can be pickled if the handler and the block can.
+    The handler gets the records that the block lends, and is not called if the block
+    lends none. The result can be pickled if the handler and the block can.
     """
     return (_WithBlockAsync if is_async(handle) else _WithBlock)(handle, block)
 
@@ -151,7 +152,7 @@ def with_time_limit(handle: Handler, limit: float) -> Handler:
             async with asyncio.timeout(limit) as over:
                 return await handle(given, context)
         except TimeoutError as error:
-            if not over.expired():  # the handler's own error
+            if not over.expired():  # an error of the handler itself
                 raise
             message = f"the handler took longer than {limit:g} s, and was cancelled"
             raise HandlerTimeoutError(message) from error
@@ -165,11 +166,12 @@ class Calls:
     The handler, and the settings of its calls.
 
     Attributes:
-        deadline: when the wait for running handlers ends; None: there is no drain.
+        deadline: returns when the wait for running handlers ends; None if there is no
+            drain.
         timeout: seconds that a handler may take; None for no limit.
-        lifespan: makes the context manager that is entered before the first call.
-        start_seconds: seconds that a process may take until it is ready.
-        trace: makes a span of each call; None: no spans.
+        lifespan: makes the context manager to enter before the first call.
+        start_seconds: seconds that a process may take to become ready.
+        trace: makes a span for each call; None for no spans.
     """
 
     handle: Handler
@@ -184,8 +186,8 @@ class Calls:
         """
         Return the function that an executor calls in this process.
 
-        The function adds a time limit to a coroutine handler, and spans and entries of
-        the journal to any, if the worker has them.
+        The function adds a time limit to a coroutine handler. Spans and journal entries
+        are added to any handler, if the worker has them.
         """
         handle = forks.exiting_in_child(self.handle)
         if self.timeout is not None and is_async(handle):
@@ -197,21 +199,22 @@ class Calls:
 
     @property
     def overdue(self) -> float | None:
-        """The seconds after which a handler has outlived its time limit."""
+        """The seconds after which a handler should have been ended at its time limit."""
         return None if self.timeout is None else self.timeout + _GRACE
 
 
 def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
-    """Call the handler record by record, for about the given seconds."""
+    """Call the handler record by record, for about the given number of seconds."""
     records, indexes = task.records, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
     # A context variable that a handler sets is reset after its record.
     fresh_context = contextvars.copy_context().copy
-    # The task is set last: another thread that looks for stalls reads it first.
+    # The task is set last, because another thread that looks for stalls reads the task
+    # first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     count = 0
     try:
@@ -231,13 +234,13 @@ def call_each(
                 break
         else:
             count = len(indexes)
-    except BaseException as error:  # noqa: BLE001 - any error is this record's
-        # Finished records are counted here, as an exception from outside may come
-        # between two.
+    except BaseException as error:  # noqa: BLE001 - any error is the record's failure
+        # The task knows the finished records, even if an exception came between two lines.
         count = task.done()
         before, now = now, clock()
-        # No variable keeps the error when this returns: its traceback has this frame, so
-        # the handler's variables would stay until the next garbage collection.
+        # No variable keeps the error after the return. The traceback of the error
+        # contains this frame, so the handler's variables would stay alive until the
+        # next garbage collection.
         return Outcome(
             task=task,
             finished=indexes[:count],
@@ -264,7 +267,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         refuse_unfinished(contextvars.copy_context().run(handle, records, context))
-    except BaseException as error:  # noqa: BLE001 - any error is this batch's
+    except BaseException as error:  # noqa: BLE001 - any error is the batch's failure
         seconds = time.monotonic() - slot.began
         return batch_failed(task, failure_of(error), seconds)
     finally:
@@ -274,11 +277,11 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
 
 def failure_of(error: BaseException) -> BaseException:
     """
-    Return the exception that counts as the failure of a record's call.
+    Return the exception to record as the failure of a handler's call.
 
-    A ``CancelledError`` is not an ``Exception``, and would end the worker. So would a
-    group with one in it. The function limits the length of its tracebacks, for as long
-    as the exception exists.
+    A ``CancelledError`` is not an ``Exception`` and would stop the worker, so it is
+    replaced, as is a group that contains one. The function also shortens the tracebacks
+    of the exception itself.
     """
     shorten_tracebacks(error)
     error = deciding_error(error)
@@ -294,11 +297,11 @@ def failure_of(error: BaseException) -> BaseException:
 
 def refuse_unfinished(answer: object) -> None:
     """
-    Refuse a result of a handler or sink that shows unfinished work.
+    Refuse a handler's or sink's result that is a sign of unfinished work.
 
     Raises:
-        HandlersCannotRunError: it is a coroutine, a generator, or another awaitable or
-            future, which no code awaits; or it is an exception.
+        HandlersCannotRunError: the result is a coroutine, a generator, or another
+            awaitable or future, which no code awaits; or it is an exception.
     """
     if answer is None:
         return
@@ -328,15 +331,15 @@ def _refuse(answer: object, does: str) -> NoReturn:
 
 
 def all_done(task: Task, seconds: float) -> Outcome:
-    """Mark all records complete."""
+    """Mark all records of a task complete, and return the outcome."""
     for index in task.indexes:
         task.finish(index)
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
 def _blames_one(error: BaseException) -> bool:
-    # Returns whether one record of the batch has caused the error, which names no
-    # record.
+    # Returns whether a single record of the batch, which the error does not name, may
+    # have caused the error.
     if not isinstance(error, Exception):
         return False
     is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))
@@ -344,7 +347,7 @@ def _blames_one(error: BaseException) -> bool:
 
 
 def executor_failed(task: Task, error: BaseException) -> Outcome:
-    """Report an error of the executor itself; complete records stay complete."""
+    """Return the outcome of an executor's own error; complete records stay complete."""
     left = [index for index in task.indexes if task.records[index] is not None]
     finished = [index for index in task.indexes if task.records[index] is None]
     message = f"the code that calls the handler failed: {shown(error)}"
@@ -364,7 +367,7 @@ def batch_failed(
     seconds: float,
     indexes: Indexes | None = None,
 ) -> Outcome:
-    """Return the outcome of an exception for a batch's records; None: for all of them."""
+    """Return the outcome of an exception for the given records, or for the whole batch."""
     indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds, indexes)
@@ -383,9 +386,9 @@ def batch_failed(
 def _partly_failed(
     task: Task, error: BatchFailure, seconds: float, indexes: Indexes
 ) -> Outcome:
-    errors = getattr(error, "errors", None)  # pickling may have removed them
+    errors = getattr(error, "errors", None)  # pickling may have removed the attribute
     wrong = index_mismatch(errors, len(indexes))
-    if wrong is not None:  # no entry of it is used
+    if wrong is not None:  # no entry of the BatchFailure is used
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds, indexes)
     bad = {indexes[at]: one for at, one in error.errors.items()}
@@ -403,7 +406,7 @@ def _partly_failed(
 
 
 def done_places(error: BaseException | None, size: int) -> Indexes:
-    """Return the places of the records that are done after a call with ``size`` records."""
+    """Return the indexes of the records that are done after a call with ``size`` records."""
     if error is None:
         return range(size)
     error = deciding_error(error)
@@ -414,9 +417,9 @@ def done_places(error: BaseException | None, size: int) -> Indexes:
 
 
 def index_mismatch(errors: object, size: int) -> Exception | None:
-    """Return why a ``BatchFailure`` does not fit a batch of this size; None if it does."""
+    """Return why a ``BatchFailure`` does not fit a batch of this size, or None if it fits."""
     if not isinstance(errors, dict) or not are_errors(errors):
-        return TypeError(f"BatchFailure has no exceptions by index: {shown(errors)}")
+        return TypeError(f"BatchFailure has no mapping of exceptions: {shown(errors)}")
     for at in errors:
         if not 0 <= at < size:
             return IndexError(f"BatchFailure names record {shown(at)} of {size}")

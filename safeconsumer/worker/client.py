@@ -30,7 +30,7 @@ UNREADABLE = f"{WORKER}unreadable"
 
 class Emitter:
     """
-    Makes events and hands them to structlog and to a hook; never raises.
+    Makes events and passes them to structlog and to a hook.
 
     Attributes:
         counts: counts the events.
@@ -58,7 +58,7 @@ class Emitter:
         self._wall = wall
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        """Make the event, and pass it on."""
+        """Make the event and pass it to the hooks, or postpone it."""
         event = kind(at=self._wall(), **self._ids, **fields)
         kept = self._postponed
         if kept is not None and kept[0] == threading.get_ident():
@@ -68,7 +68,7 @@ class Emitter:
 
     @contextmanager
     def postponing(self) -> Iterator[None]:
-        """Dispatch after the block the events that this thread emits in it."""
+        """Postpone the events that this thread emits in the block until the block ends."""
         events: list[Event] = []
         self._postponed = threading.get_ident(), events
         try:
@@ -84,7 +84,7 @@ class Emitter:
             raise stop
 
     def problems(self, age: float) -> list[str]:
-        """Name each hook that has not returned for ``age`` seconds. Any thread."""
+        """List the hooks that have not returned for ``age`` seconds. Any thread."""
         found: dict[str, list[float]] = {}
         for hook, seconds in self.takeover.stuck(age):
             found.setdefault(name_of(hook), []).append(seconds)
@@ -96,7 +96,7 @@ class Emitter:
 
     @property
     def failures(self) -> dict[str, int]:
-        """How often each hook raised, by its ``repr``."""
+        """The number of exceptions of each hook, by the hook's ``repr``."""
         return dict(self._dispatcher.failures)
 
 
@@ -106,12 +106,12 @@ Committed: TypeAlias = Callable[[Exception | None], None]
 
 class ConsumerClient:
     """
-    A :class:`~safeconsumer.SafeConsumer` as a worker needs it.
+    The operations of a :class:`~safeconsumer.SafeConsumer` that a worker uses.
 
     Attributes:
         membership: the consumer's membership in its group.
-        most: the maximum of records that one poll returns.
-        journal: writes the consumer's journal; None if it keeps none.
+        most: the maximum number of records that one poll returns.
+        journal: writes the consumer's journal; None if the consumer keeps no journal.
     """
 
     def __init__(
@@ -123,18 +123,18 @@ class ConsumerClient:
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.journal: Recorder | None = getattr(consumer, "_safe_journal", None)
-        # the holds that may be in force; None: unknown
+        # the keys of the worker's holds that may be in force; None: unknown
         self._ours: AbstractSet[HoldKey] | None = None
-        # the ledger's holds at the time when ours were as requested
+        # the ledger's holds when the worker's holds were last as requested
         self._settled: object = None
         self._wanted: AbstractSet[tuple[str, TopicPartition | None]] = frozenset()
 
     def watch_hooks(self, takeover: Takeover | None) -> None:
-        """Let a takeover know when a thread is in a hook of the consumer."""
+        """Have a takeover track the threads that are in a hook of the consumer."""
         self.membership.ledger.dispatcher.takeover = takeover
 
     def poll(self, timeout: float, records: int) -> Polled:
-        """Poll for at most this many records, and wait at most ``timeout`` seconds."""
+        """Poll for at most ``records`` records, and wait at most ``timeout`` seconds."""
         with self.membership.own_call("poll"):
             polled: Polled = self._consumer.poll(
                 timeout_ms=timeout * 1000, max_records=records
@@ -143,10 +143,11 @@ class ConsumerClient:
 
     def reads_on(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Return whether the position follows the records that were taken up to an offset.
+        Return whether reading continues after the records before an offset.
 
-        It does not after a seek of the program, or a reset, from which no record was
-        taken yet. The position may be past the offset, by offsets without a record.
+        The result is False after a seek of the program, or a reset, from which no
+        record was polled yet. The position may be past the offset, if no record has the
+        offsets in between.
         """
         position, moved = self.membership.position(tp), self.membership.moved_to(tp)
         if position is None or position < offset:
@@ -155,9 +156,10 @@ class ConsumerClient:
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """
-        Return to this offset, so that its records are delivered again.
+        Move the position back to an offset, so that its records are delivered again.
 
-        It undoes a seek: if the program may have made one, ask :meth:`reads_on` first.
+        The move undoes a seek. If the program may have sought, check :meth:`reads_on`
+        first.
         """
         self._consumer._safe_go_back(tp, offset)  # noqa: SLF001 - no call for users
 
@@ -167,11 +169,11 @@ class ConsumerClient:
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
         """
-        Place and lift holds of these owners until they are the wanted ones.
+        Place and lift holds of these owners, so that just the wanted ones are in force.
 
-        None as the partition means the whole consumer. Each call asks the ledger about
-        these holds and those of the last call; only the first call looks at all holds,
-        as others may have placed thousands.
+        None as the partition means the whole consumer. Each call checks in the ledger
+        only the wanted holds and those of the last call. Only the first call reads all
+        holds, because other code may have placed thousands of them.
         """
         holds = self.membership.ledger.view().holds
         if holds is self._settled and wanted.keys() == self._wanted:
@@ -181,7 +183,8 @@ class ConsumerClient:
         if ours is None:
             ours = {one.key for one in holds if one.owner in owners}
         there = {key for key in ours | keys.keys() if holds.get(key) is not None}
-        # A call that fails below is repeated at the next turn, which finds the placed holds.
+        # If a call below fails, the next turn repeats it and finds the holds that were
+        # placed.
         self._settled, self._ours = None, there | keys.keys()
         for scope, owner in there - keys.keys():
             self._consumer.resume(scope, owner=owner)
@@ -197,7 +200,7 @@ class ConsumerClient:
         self._settled, self._wanted = holds, frozenset(wanted)
 
     def lift_all(self, owner: str) -> None:
-        """Lift the owner's hold of the whole consumer, which wakes a waiting poll."""
+        """Lift an owner's hold of the whole consumer; this wakes a waiting poll."""
         self._consumer.resume(ALL, owner=owner)
 
     def pause(
@@ -212,7 +215,7 @@ class ConsumerClient:
         Hold a scope for this many seconds, across rebalances by default. Any thread.
 
         Raises:
-            NotConsumedError: the consumer does not consume the scope any more.
+            NotConsumedError: the consumer no longer consumes the scope.
             JournalError: the hold cannot be written to the journal.
         """
         self._consumer.pause(
@@ -225,7 +228,7 @@ class ConsumerClient:
 
     def lift_expiring(self) -> None:
         """
-        Lift every hold with an expiry, when its worker ends.
+        Lift the worker's holds that have an expiry, when the worker stops.
 
         Any thread.
         """
@@ -234,10 +237,10 @@ class ConsumerClient:
 
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
         """
-        Commit, and wait for the answer.
+        Commit the given offsets, and wait for the broker's answer.
 
         Raises:
-            KafkaError: it was refused, or took longer than ``timeout`` seconds.
+            KafkaError: the commit was refused, or took longer than ``timeout`` seconds.
         """
         offsets = self.membership.own_commit(_offsets(marks))
         self._consumer.commit(offsets, timeout_ms=timeout * 1000)
@@ -245,7 +248,7 @@ class ConsumerClient:
     def commit_soon(
         self, marks: Mapping[TopicPartition, Watermark], then: Committed
     ) -> None:
-        """Commit without waiting; ``then`` is called by a later poll or commit."""
+        """Commit without waiting; a later poll or commit calls ``then`` with the result."""
 
         def answered(_offsets: object, result: object) -> None:
             then(result if isinstance(result, Exception) else None)
@@ -258,14 +261,15 @@ class ConsumerClient:
         Leave the group and close the consumer.
 
         Args:
-            timeout: seconds that it may take.
-            _last: up to where each partition was complete when the worker ended.
+            timeout: seconds that leaving and closing may take.
+            _last: the offset up to which each partition was complete when the worker
+                stopped.
         """
         with self.membership.own_call("close"):
             self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
     def release(self) -> None:
-        """Let others commit, poll and close again. Any thread; it may be called twice."""
+        """Let other code commit, poll and close again. Any thread; may be called twice."""
         self.membership.release(self)
 
 

@@ -1,4 +1,4 @@
-"""Calls the sink of dead letters, the last step of a record that failed for good."""
+"""Calls the dead-letter sink, the last step of a record that failed for good."""
 
 import time
 from collections.abc import Callable
@@ -25,18 +25,19 @@ from safeconsumer.worker.tracebacks import shown
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
-A sink takes a record and its failure. If it returns, the letter is acknowledged; if it
-returns a future of kafka-python or of ``concurrent.futures``, the worker waits until
-that ends. A coroutine, an asyncio future, the result of a ``multiprocessing`` pool, or
-another object that cannot report its end stops the worker with a
-``HandlersCannotRunError``. If it raises :class:`~safeconsumer.Reject`, the record can
-never be a letter.
+A sink takes a record and its failure. When the sink returns, the letter is
+acknowledged. If it returns a future of kafka-python or of ``concurrent.futures``, the
+worker waits for that future. A coroutine, an asyncio future, the result of a
+``multiprocessing`` pool, or another object that cannot report its completion stops the
+worker with a ``HandlersCannotRunError``. If the sink raises
+:class:`~safeconsumer.Reject`, the record can never become a letter.
 """
 
 # Errors after which a shorter letter may be accepted.
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-# Kafka's errors that every later try would meet: the topic cannot exist, or a right is
-# missing. A topic may be created later, and a broker may come back.
+# Kafka's errors that every later try would meet, because the topic cannot exist or a
+# permission is missing. A missing topic is not among them, because it may be created
+# later; nor is an unreachable broker.
 _FINAL = (
     *_TOO_LARGE,
     InvalidRecordError,
@@ -47,18 +48,18 @@ _FINAL = (
 
 
 def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
-    """Call the sink with the record of a task, and wait until it has the letter."""
+    """Call the sink with the record of a task, and wait until the letter is acknowledged."""
     (index,), failure = task.indexes, task.letter
-    assert failure is not None  # noqa: S101 - its caller has checked
-    assert sink is not None  # noqa: S101 - there is a letter for it
+    assert failure is not None  # noqa: S101 - the caller has checked the letter
+    assert sink is not None  # noqa: S101 - a letter exists only with a sink
     record = task.record(index)
     slot.index, slot.began, slot.task = index, time.monotonic(), task
     try:
-        if task.epoch.is_held:  # it was held after the claim
+        if task.epoch.is_held:  # the partition was held after the claim
             return Outcome(task=task, left=task.indexes)
         error = acknowledgement(sink(record, failure)).result()
     except BaseException as raised:  # noqa: BLE001 - the sink may raise anything
-        # No variable keeps the error when this returns, see call_each().
+        # No variable keeps the error after the return, see call_each().
         return Outcome(task=task, failed=[(index, failure_of(raised))])
     finally:
         slot.task = None
@@ -68,21 +69,22 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
 
 
 def is_too_large(error: BaseException) -> bool:
-    """Return whether a shorter letter may be accepted."""
+    """Return whether a shorter letter may be accepted after this error."""
     return isinstance(error, _TOO_LARGE)
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether every later try would fail, so that there is no letter."""
+    """Return whether every later try to send the letter would fail, too."""
     return isinstance(error, _FINAL)
 
 
 def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - any
     """
-    Return a future of the letter: None once it is sent, or the error of sending it.
+    Return a future of sending a letter: its result is None, or the error.
 
     Args:
-        answer: the sink's result; any object that is no future means that it was sent.
+        answer: the sink's result; an object that is not a future means that the letter
+            was sent.
 
     Raises:
         HandlersCannotRunError: the object cannot report when the letter is sent.
@@ -98,7 +100,7 @@ def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN
         if any(callable(getattr(answer, name, None)) for name in ("done", "ready")):
             message = (
                 f"{shown(answer)} was returned by dead_letter, and does not show when the "
-                f"letter is sent: wait there, or return a future of "
+                f"letter is sent: wait in dead_letter, or return a future of "
                 f"concurrent.futures"
             )
             raise HandlersCannotRunError(message)
@@ -109,7 +111,7 @@ def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN
 def _error_of(future: Future[Any]) -> BaseException | None:
     try:
         return future.exception()
-    except BaseException as cancelled:  # noqa: BLE001 - it was
+    except BaseException as cancelled:  # noqa: BLE001 - the future was cancelled
         return cancelled
 
 
@@ -117,7 +119,7 @@ def _error_of(future: Future[Any]) -> BaseException | None:
 
 
 def sink_of(setting: DeadLetter, group: str) -> Sink:
-    """Return a sink that sends records to the topic, with headers about the failure."""
+    """Return a sink that sends records to the topic, with headers for the failure."""
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
         value, headers = letter_parts(record, failure, group)
@@ -134,10 +136,10 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
 
 def checked_sink(dead_letter: DeadLetter | Sink | None, group: str) -> Sink | None:
     """
-    Return the function that takes dead letters; None if there are none.
+    Return the function that receives dead letters, or None if there is none.
 
     Raises:
-        WorkerSettingError: it cannot be called, or needs an event loop.
+        WorkerSettingError: ``dead_letter`` cannot be called, or needs an event loop.
     """
     if dead_letter is None:
         return None

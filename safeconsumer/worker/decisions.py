@@ -1,4 +1,4 @@
-"""Decides about each result of a handler: complete, a retry, a dead letter or a stop."""
+"""Decides for each result of a handler: complete, retry, dead letter or stop."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,17 +37,17 @@ PendingEvent: TypeAlias = tuple[Any, dict[str, object]]
 
 class Decisions:
     """
-    Receives results and decides about their records; every method on any thread.
+    Receives results and decides about their records, on any thread.
 
     Attributes:
-        queue: hands out the queued records.
+        queue: hands the queued records out to handlers.
         outages: the holds that handlers or a breaker have requested.
-        is_stop_asked: whether a handler asked the worker to stop.
-        retries: the number of retries.
-        skipped: records that failed for good and were passed over.
-        durations: the times that handlers took.
-        dead_letters: records whose dead letter was acknowledged.
-        journal: writes entries of complete records; None if no journal is kept.
+        is_stop_asked: whether a handler requested that the worker stop.
+        retries: the number of retries of records.
+        skipped: the number of records that failed for good and were skipped.
+        durations: the durations of handlers' calls.
+        dead_letters: the number of records whose dead letter was acknowledged.
+        journal: writes entries for complete records; None if no journal is kept.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Decisions:
         self._clock = queue.clock
         self._emit = emit
         self._events: list[PendingEvent] = []
-        self._errors: list[BaseException] = []  # events that wait for their texts
+        self._errors: list[BaseException] = []  # errors of pending events
         self._kept_errors = KeptErrors()
         self.journal: HandlerJournal | None = None
         self.failing = FailureRatio(queue.policy.sample)
@@ -76,9 +76,9 @@ class Decisions:
 
     def turn(self) -> float:
         """
-        Let lanes continue whose time has come. For the polling thread only.
+        Let the lanes that are due continue. For the polling thread only.
 
-        Return the seconds until the next is due.
+        Return the seconds until the next lane is due.
         """
         self._kept_errors.sweep()
         self.queue.obey_if_changed()
@@ -90,19 +90,19 @@ class Decisions:
         return self.queue.turn()
 
     def obey(self) -> None:
-        """Obey the holds as they are now; any thread, under no lock of ours."""
+        """Apply the current holds to the queue; any thread, under no lock of the worker."""
         self.queue.obey()
         self.outages.close_lifted()
 
     def end(self) -> None:
-        """Stop handing out records. Results of open tasks are still processed."""
+        """Stop handing out records. The results of open tasks are still processed."""
         self.queue.end()
         self._kept_errors.close()
 
     # ------------------------------------------------------------ results
 
     def complete(self, outcome: Outcome) -> None:
-        """Process a result; one of a closed epoch changes nothing."""
+        """Process the result of a task; the result of a closed epoch changes nothing."""
         outcome = self.outages.decide(outcome)
         with self._kept.lock:
             self._complete(outcome)
@@ -142,15 +142,15 @@ class Decisions:
         for lane in waiting_lanes:
             self._next(lane)
         if waiting_lanes or outcome.failed or outcome.left:
-            self.queue.wake_one()  # otherwise the caller's thread may work on the rest
+            self.queue.wake_one()  # otherwise the calling thread takes more work
         self.queue.resume_main(epoch)
 
     def _count(self, outcome: Outcome) -> None:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
-            # In a batch that is delivered again later one record counts as failed, but
-            # all were handled.
+            # Only one record of a batch that is delivered again later counts as failed,
+            # but the handler got all of them.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
 
@@ -175,14 +175,14 @@ class Decisions:
         if is_apart and not outcome.is_suspect:
             self._set_apart(outcome)
             return
-        # The first failure is decided now, the others after it, one by one.
+        # The first failure is decided on now, and the other failures follow one by one.
         self.queue.put_back(task, outcome.left)
         self.queue.put_back(task, [index for index, _ in outcome.failed])
         index, error = outcome.failed[0]
         if outcome.is_suspect:
             for one, _ in outcome.failed:
                 lane.epoch.fail(task.record(one).offset)
-            assert isinstance(error, Exception)  # noqa: S101 - only these make suspects
+            assert isinstance(error, Exception)  # noqa: S101 - as for any suspect
             self._report_retry(task, index, error, 0.0, len(outcome.failed))
             return
         for one, later in outcome.failed[1:]:
@@ -190,13 +190,13 @@ class Decisions:
         self._fail(lane, task, index, error, records=self._records_again(outcome))
 
     def _records_again(self, outcome: Outcome) -> int:
-        # A batch without any result is delivered again as a whole.
+        # A batch without any finished record is delivered again as a whole.
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
     def _set_apart(self, outcome: Outcome) -> None:
-        # Each failed record is delivered again alone. Records of a batch that were not
-        # begun stay together: otherwise the rest of a batch that requested a delay
-        # would be tried again at once.
+        # Each failed record is delivered again alone. The unhandled records of a batch
+        # stay with its last failed record. Otherwise, if a batch requested a delay, the
+        # rest of that batch would be tried again without the delay.
         task = outcome.task
         lanes = [self.queue.own_lane(task, index) for index, _ in outcome.failed]
         if self._policy.is_batch:
@@ -214,14 +214,14 @@ class Decisions:
 
     @property
     def retried_at_once(self) -> int:
-        """The number of records of one lane that may be delivered again together."""
+        """The maximum number of a lane's records that are delivered again together."""
         return self._policy.quantum if self._policy.is_batch else 1
 
     def is_starving(self, epoch: Epoch | None) -> bool:
-        """Return whether no record of the epoch is in work, or could be."""
+        """Return whether the epoch has no record that is running or could run."""
         if epoch is None or not epoch.records:
             return True
-        if epoch.running:  # a shared lane may be empty, or wait, while tasks are out
+        if epoch.running:  # a shared lane may be empty or waiting while tasks are out
             return False
         with self._kept.lock:
             return not any(lane.state in _MOVING for lane in epoch.all_lanes())
@@ -230,9 +230,10 @@ class Decisions:
 
     @property
     def fatal(self) -> BaseException | None:
-        """The error that must stop the worker, or None. Never read it under the lock."""
+        """The error that must stop the worker, or None. Never read this under the lock."""
         made = self._fatal
-        # The text contains errors of foreign code, so it is not made under the lock.
+        # The message calls ``repr`` of foreign errors, so the message is not made under
+        # the lock.
         if isinstance(made, partial):
             made = self._fatal = made()
         return made
@@ -242,7 +243,7 @@ class Decisions:
             self._fatal = error
 
     def _next(self, lane: Lane) -> None:
-        # The record in front may have an answer already, from a batch.
+        # The first record of the lane may have an answer already, from a batch.
         while lane.epoch.failed and lane:
             known = lane.epoch.failed.get(lane.first_offset())
             if known is None or known.answer is None:
@@ -254,14 +255,14 @@ class Decisions:
         self.queue.requeue(lane)
 
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
-        # Keeps the error of a record behind another failed one, until its turn comes.
-        # An error that stops the worker stops it at once.
+        # Keeps the error of a record that follows another failed record, until that
+        # record is decided on. An error that stops the worker stops it immediately.
         if isinstance(error, Pause) and error.scope != "key":
             self._report_pause(task, index, error)
-            return  # the hold exists, and the record waits with the others
+            return  # the hold exists, and the record waits with the held records
         if isinstance(error, OutageFailure):
             self._report_retry(task, index, error.error, error.seconds)
-            return  # the hold exists, too
+            return  # the breaker's hold exists already
         known = task.epoch.fail(task.record(index).offset)
         match error:
             case StopWorker():
@@ -283,16 +284,16 @@ class Decisions:
         records: int = 1,
     ) -> None:
         """
-        Let a record wait, or treat it as failed for good; its lane waits, or continues.
+        Delay a failed record or give it up; its lane waits or continues.
 
         Args:
-            lane: its lane, at whose front it is.
-            task: the task in which it failed.
-            index: its index in the task.
-            error: the handler's exception.
-            since: the time of the failure, on the clock; None for now.
+            lane: the lane that has the record as its first.
+            task: the task in which the record failed.
+            index: the index of the record in the task.
+            error: the exception of the handler.
+            since: the time of the failure, on the worker's clock; None for now.
             records: the number of records that are delivered again together; more than
-                1 for a batch.
+                1 only for a batch.
         """
         late = 0.0 if since is None else self._clock() - since
         match error:
@@ -319,7 +320,7 @@ class Decisions:
     def _pause(
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
-        # The hold exists already, and prevents the start of the record.
+        # The pause's hold exists already, and keeps the record from starting.
         if pause.scope == "key":
             self.queue.delay(lane, max(0.0, pause.for_ - late))
         else:
@@ -392,19 +393,19 @@ class Decisions:
             self._dispose(lane, then, partial(_failed, task.place(index), letter))
 
     def _dispose(self, lane: Lane, then: str, failed: Blame) -> None:
-        # Passes over the record at the lane's front, lets it stop the worker, or keeps
-        # it.
+        # Skips the first record of the lane, or keeps the record and possibly stops the
+        # worker.
         if then == "skip":
             (ordinal,) = lane.take(1, self._policy.span)
             self.skipped += 1
             self._end(lane.epoch, ordinal, SKIPPED)
-            return  # and the lane continues
+            return  # the lane continues
         self.queue.block(lane)
         if then == "stop":
             self._stop_for(failed)
 
     def _end(self, epoch: Epoch, ordinal: int, why: str) -> None:
-        # The record is complete although it failed; it is no longer in a lane.
+        # Completes a record that failed, and that is no longer in a lane.
         offset = epoch.progress.record(ordinal).offset
         if self.journal is not None:
             self.journal.completes(epoch.tp, epoch.number, offset, why)
@@ -422,12 +423,12 @@ class Decisions:
             lane.put_back(task.ordinals)
             if outcome.failed:
                 self._letter_failed(task, outcome.failed[0][1])
-            else:  # it was held after the claim
+            else:  # the partition was held after the claim
                 self.queue.put_first(lane)
 
     def _letter_failed(self, task: Task, error: BaseException) -> None:
         lane, letter, index = task.lane, task.letter, task.indexes[0]
-        assert letter is not None  # noqa: S101 - its task was one of a letter
+        assert letter is not None  # noqa: S101 - only a letter's task comes here
         known = lane.epoch.fail(task.record(index).offset)
         known.tries += 1
         about = {
@@ -465,7 +466,7 @@ class Decisions:
 
     def _emit_all(self, events: Sequence[PendingEvent]) -> None:
         for kind, fields in events:
-            # Texts that take time are made here, under no lock.
+            # Expensive texts are made at this point, where no lock is held.
             self._emit(
                 kind,
                 **{
@@ -497,21 +498,22 @@ def _failed(
 def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     message = (
         f"{why}; the last is {place}, which stays in its topic: {shown(letter.error)}; "
-        f"mend the cause of the failures, or set max_ratio=None"
+        f"fix the cause of the failures, or set max_ratio=None"
     )
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error
     return error
 
 
-# The least seconds until the next try of a letter: a sink may fail at once, for ever.
+# The minimum delay before the next try of a letter, in seconds, because a sink may fail
+# immediately and for ever.
 _SHORTEST = 0.01
-# The states of a lane whose records could be worked on now if no hold stopped them.
+# The states in which a lane's records could run now if no hold stopped them.
 _MOVING = frozenset({LaneState.READY, LaneState.FILLING})
 
 
 def _record_fields(task: Task, index: int) -> dict[str, object]:
-    # Returns the first fields of each event about a record.
+    # Returns the fields that every event about a record starts with.
     return {**_where(task, index), "attempt": task.attempt}
 
 

@@ -1,12 +1,12 @@
 """
-Applies a consumer's deserializers where its worker's handler is called.
+Runs a consumer's deserializers where the worker's handler is called.
 
-Their exceptions are therefore failures of the record, and not of the poll.
+The exceptions of deserializers are therefore failures of the record, not of the poll.
 
-kafka-python calls deserializers on one thread, so deserializers may keep a state. Here
-many handlers' threads call them, one at a time: a record is read under the locks of
-both its deserializers, as they may share something, such as a decompressor that both
-call.
+kafka-python calls deserializers on one thread, so deserializers may keep a state. In a
+worker the threads of many handlers call them, one at a time. A record is read under the
+locks of both the key's and the value's deserializer, because the two may share an
+object such as a decompressor.
 """
 
 import struct
@@ -28,8 +28,8 @@ from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Han
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
 
-# Errors that show wrong data. Any other error may be temporary, for example if a schema
-# registry cannot be reached.
+# Errors that are caused by wrong data. Any other error may be temporary, for example
+# while a schema registry is unreachable.
 _FINAL = (
     ArithmeticError,
     AssertionError,
@@ -44,28 +44,29 @@ _FINAL = (
 
 class _Locks:
     """
-    The locks of all deserializers that workers of this process use, one per object.
+    The locks of all deserializers that this process's workers use, one per object.
 
     Several workers, or key and value, may share an object. A lock exists as long as a
-    reader has it. The reader has the object, too, so that no other object gets its
-    ``id`` meanwhile. The locks are re-entrant: a signal handler may interrupt a reader
-    and read, too.
+    reader refers to the lock. The reader also refers to the object, so that no other
+    object gets the same ``id`` during that time. The locks are re-entrant, because a
+    signal handler may interrupt a reader and deserialize as well.
     """
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Forget every lock: in a forked child the owner of a lock may not exist."""
+        """Forget every lock, because in a forked child the owner of a lock may not exist."""
         self._lock = threading.RLock()
         self._found: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def of(self, *readers: object) -> tuple[Any, Any]:
         """
-        Return the locks of two deserializers, or their common one, in the order to take.
+        Return the locks of two deserializers in the order in which to acquire them.
 
-        The order is the same wherever two deserializers are used together, so that no
-        two threads wait for each other.
+        The order is the same for every use of the two deserializers, so that no two
+        threads wait for each other. Both locks are the same lock if the deserializers
+        share one.
         """
         used = sorted({id(_called(one)) for one in readers if one is not None})
         with self._lock:
@@ -79,8 +80,8 @@ run_in_child(_LOCKS.renew)
 
 
 def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
-    # Returns the object that has the state. kafka-python wraps each deserializer, and a
-    # bound method is another object each time it is looked up.
+    # Returns the object that has the deserializer's state, because kafka-python wraps
+    # each deserializer, and each lookup of a bound method makes another object.
     given = reader.fn if isinstance(reader, DeserializeWrapper) else reader
     owner = getattr(given, "__self__", None)
     return given if owner is None or isinstance(owner, ModuleType) else owner
@@ -89,7 +90,7 @@ def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
 @frozen
 class Readers:
     """
-    A consumer's deserializers; None where the consumer has none.
+    The deserializers of a consumer for keys and values, or None.
 
     Raises:
         WorkerSettingError: a deserializer cannot be called with data.
@@ -101,7 +102,7 @@ class Readers:
 
     def __attrs_post_init__(self) -> None:
         for reader in (self.key, self.value):
-            # kafka-python wraps every object that it is given.
+            # kafka-python wraps every deserializer, even None.
             if isinstance(reader, DeserializeWrapper) and reader.fn is not None:
                 check_callable(reader.fn, "a deserializer", "data")
 
@@ -110,7 +111,7 @@ class Readers:
         return _LOCKS.of(self.key, self.value)
 
     def __reduce__(self) -> tuple[type["Readers"], tuple[Any, Any]]:
-        # In another process the deserializers are other objects, with other locks.
+        # In another process the deserializers are different objects, so they get new locks.
         return Readers, (self.key, self.value)
 
     def __bool__(self) -> bool:
@@ -118,10 +119,10 @@ class Readers:
 
     def read(self, record: Any) -> Any:  # noqa: ANN401 - upstream's record
         """
-        Return the record with its key and value deserialized.
+        Return a copy of a record with its key and value deserialized.
 
-        The given record is unchanged. The call waits while another thread is in one of
-        the deserializers.
+        The given record stays unchanged. The call waits while another thread is in one
+        of the deserializers.
 
         Raises:
             DeserializationError: the data can never be deserialized.
@@ -142,7 +143,7 @@ class Readers:
 
     @contextmanager
     def lend_record(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
-        """Lend the record to a handler, deserialized."""
+        """Lend a handler the deserialized record."""
         yield self.read(record)
 
     @contextmanager
@@ -150,18 +151,18 @@ class Readers:
         self, records: Sequence[Any], _context: object
     ) -> Iterator[list[Any]]:
         """
-        Lend the records of a batch that can be read to a handler, deserialized.
+        Lend a handler the records of a batch that can be deserialized.
 
         Raises:
-            BatchFailure: some records cannot be read, or the handler reports failures;
-                the exception has both kinds of errors.
+            BatchFailure: some records cannot be deserialized, or the handler reports
+                failures; the exception has both kinds of errors.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}
         for index, record in enumerate(records):
             try:
                 good.append((index, self.read(record)))
-            except Exception as error:  # noqa: BLE001 - it is this record's failure
+            except Exception as error:  # noqa: BLE001 - the error is this record's failure
                 bad[index] = error
         try:
             yield [record for _, record in good]
@@ -169,8 +170,9 @@ class Readers:
             failure = deciding_error(error)
             if not isinstance(failure, BatchFailure):
                 raise
-            # An index beyond the records that the handler got may fit the longer, whole
-            # batch, so it is refused here.
+            # An index beyond the records that the handler got may still fit the whole
+            # batch, which is longer. Such an index is refused before the batch is
+            # judged.
             wrong = index_mismatch(failure.errors, len(good))
             if wrong is not None:
                 raise wrong from failure

@@ -4,18 +4,19 @@ from bisect import bisect_left
 
 from attrs import frozen
 
-# Upper bounds in seconds: from handlers that only compute to those that wait.
+# Upper bounds in seconds, from handlers that only compute to handlers that wait.
 BOUNDS = (0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 
 @frozen
 class Histogram:
     """
-    Counts of durations up to one moment, in seconds.
+    Counts of durations, in seconds, up to the time of the snapshot.
 
     Attributes:
-        counts: for each of ``bounds`` the number of durations up to it and above the
-            bound before; the last entry counts the durations above all bounds.
+        counts: for each of ``bounds`` the number of durations up to that bound and
+            above the previous one; the last entry counts the durations above all
+            bounds.
         total: the sum of the durations, in seconds.
     """
 
@@ -25,19 +26,19 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """The number of durations."""
+        """The number of all durations."""
         return sum(self.counts)
 
 
 class Durations:
-    """Adds up durations over time."""
+    """Counts and adds up durations over the life of a worker."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._total = 0.0
 
     def add(self, seconds: float, count: int) -> None:
-        """Add several durations with the given sum, each an equal part of it."""
+        """Add ``count`` durations that are equal parts of the given seconds."""
         self._counts[bisect_left(BOUNDS, seconds / count)] += count
         self._total += seconds
 

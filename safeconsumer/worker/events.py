@@ -4,7 +4,7 @@ from safeconsumer.events.base import Event, Partitions
 
 
 class WorkerEvent(Event):
-    """Parent of events about a worker or a pump."""
+    """Base class of events about a worker or a pump."""
 
     __match_args__ = ("name",)
     name = "worker"
@@ -12,20 +12,21 @@ class WorkerEvent(Event):
 
 class PartitionStarted(WorkerEvent):
     """
-    An ownership of a partition began, with the offset of its first record.
+    An ownership of a partition began at the offset of its first record.
 
-    It is emitted again if that offset is out of range and ``auto_offset_reset`` chooses
-    one.
+    The event is emitted again if that offset is out of range and ``auto_offset_reset``
+    chooses another offset.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
-        offset: the offset of the next record, if there is one.
-        is_committed: whether the group had committed it, if the application did not
-            seek; otherwise ``auto_offset_reset`` has chosen it, or it is the first
-            remaining record: of an added partition, of a recreated topic, or after
-            records were deleted below a held position.
+        offset: the offset from which the ownership reads; the next record may have a
+            higher one.
+        is_committed: whether the group had committed an offset, which is this one
+            unless the application has sought. Otherwise ``auto_offset_reset`` chose the
+            offset; or the offset is the first remaining one, for an added partition, a
+            recreated topic, or a held position whose records were deleted.
         is_reset: whether the group has a committed offset that is no longer valid,
-            mostly because it is out of range.
+            mostly because that offset is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -42,20 +43,20 @@ class PartitionStarted(WorkerEvent):
             return None
         if self.is_reset:
             return (
-                "the position was out of range: it begins at the first record that is "
-                "left, or where auto_offset_reset says; records up to here may have been "
-                "deleted, and latest may have passed others over"
+                "the position was out of range: reading continues at the first remaining "
+                "record, or where auto_offset_reset says; records before this offset may "
+                "have been deleted, and latest may have skipped others"
             )
         return (
-            "the group has no committed offset here: it begins where auto_offset_reset "
-            "says, or, of an added partition or a recreated topic, at the first record; "
-            "with earliest a new group reads what is there already"
+            "the group has no committed offset here: reading starts where "
+            "auto_offset_reset says, or at the first record of an added partition or a "
+            "recreated topic; with earliest a new group reads all existing records"
         )
 
 
 class NothingConsumed(WorkerEvent):
     """
-    No record can come: there is no subscription, or its topics do not exist.
+    No record can come, because there is no subscription or its topics do not exist.
 
     Attributes:
         reason: why no record can come, as text.
@@ -70,17 +71,17 @@ class NothingConsumed(WorkerEvent):
 
 class WorkDropped(WorkerEvent):
     """
-    Records that a poll had returned were dropped: their partitions departed or moved.
+    Polled records were dropped, because their partitions were taken away or moved.
 
-    The partitions' present or next owners get the unread ones again.
-    The level is info if the worker was stopped and no handler was at work.
+    The current or next owners of the partitions get the unread records again. The level
+    is info if the worker was stopped and no handler was running.
 
     Attributes:
         partitions: the partitions of the records.
-        records: how many, queued and running.
-        running: the number of them that were handed over to handlers.
-        reason: ``revoked``, ``lost``, ``moved`` (by a seek or ``reset-offsets``, or as its
-            offset was out of range) or ``stopped``.
+        records: the number of dropped records, queued and running.
+        running: the number of dropped records that were handed over to handlers.
+        reason: ``revoked``, ``lost``, ``moved`` (by a seek or ``reset-offsets``, or
+            because the offset was out of range) or ``stopped``.
     """
 
     __match_args__ = ("partitions", "records", "reason")
@@ -100,20 +101,22 @@ class WorkDropped(WorkerEvent):
 
 class WorkDrained(WorkerEvent):
     """
-    A wait for running handlers, and before a rebalance for their commit, has ended.
+    A wait for running handlers, and before a rebalance for a commit, has ended.
 
-    A commit that is refused is tried again until ``Drain.revoke`` is over, or the
-    membership is lost. If no try has succeeded by then, the log line is a warning.
+    A refused commit is retried until ``Drain.revoke`` is over, or the membership is
+    lost. If no try has succeeded by then, the log line is a warning.
 
     Attributes:
-        seconds: the length of the wait.
-        running: records still being worked on at the end; 0 if all finished in time.
+        seconds: the length of the wait, in seconds.
+        running: the number of records still running at the end; 0 if all finished in
+            time.
         reason: ``rebalance``, ``revoked`` or ``stop``.
         uncommitted: partitions with completed records that are not committed; their
-            next owners handle these again. Empty with ``stop``, whose commit is next.
-        floorless: those among them that have no valid committed offset at all; their
-            next owners begin where ``auto_offset_reset`` says, which may pass records
-            over.
+            next owners handle these records again. Empty with ``stop``, because that
+            commit comes later.
+        floorless: the uncommitted partitions that have no valid committed offset at
+            all. Their next owners start where ``auto_offset_reset`` says, which may
+            skip records.
     """
 
     __match_args__ = ("reason", "running")
@@ -132,14 +135,13 @@ class WorkDrained(WorkerEvent):
 
 class CommitRejected(WorkerEvent):
     """
-    A commit was refused or could not be sent.
+    A commit of the worker was refused or could not be sent.
 
-    The worker computes a new commit and tries again, as long as it runs and owns the
-    partitions.
+    The worker tries again with new offsets, as long as it runs and owns the partitions.
 
     Attributes:
-        partitions: the partitions of its offsets.
-        error: why it failed.
+        partitions: the partitions of the commit.
+        error: the reason for the failure.
     """
 
     __match_args__ = ("partitions", "error")
@@ -152,9 +154,9 @@ class CommitRejected(WorkerEvent):
 
 class RecordRetried(WorkerEvent):
     """
-    A handler failed, or asked for a delay; the record is tried again.
+    A handler failed, or requested a delay, and the record is tried again.
 
-    After an error of a whole batch all of its records are tried again: together, or one
+    After an error of a whole batch all of its records are tried again together; or one
     by one if the handler raised an error of its own, which does not count as an
     attempt.
 
@@ -180,19 +182,20 @@ class RecordRetried(WorkerEvent):
 
 class WorkPaused(WorkerEvent):
     """
-    A handler requested a pause: afterwards its record comes first, as a new one.
+    A handler requested a pause; after the pause its record comes first, like a new one.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of the attempt, from 1, which is not counted.
+        attempt: the number of the attempt, from 1; this attempt is not counted.
         scope: the paused scope: ``key``, or a scope such as ``orders:3``, ``orders`` or
             ``@all``, which a hold of ``worker:outage`` covers.
-        seconds: the length of the pause; longer than the handler requested if another
-            pause of the same scope lasts longer.
+        seconds: the length of the pause; longer than requested if another pause of the
+            same scope lasts longer.
         reason: the handler's reason; None if it gave none.
-        is_for_error: whether it was raised from an error, or while one was handled;
-            otherwise, for example to limit a rate, its log line is not a warning.
+        is_for_error: whether the pause was raised from an error, or while an error was
+            handled. Otherwise, for example to limit a rate, the log line is not a
+            warning.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -214,14 +217,13 @@ class WorkPaused(WorkerEvent):
 
 class BreakerOpened(WorkerEvent):
     """
-    A topic's handlers fail with errors that a breaker counts; it is held for a while.
+    A breaker opened, because handlers of a topic failed; the topic is held for a while.
 
     Attributes:
         topic: the topic.
-        tries: the number of earlier holds for the same errors, after which handlers
-            failed again.
+        tries: the number of earlier holds after which handlers failed again.
         seconds: the length of the hold.
-        reason: the error, and how often it occurred.
+        reason: the error, and how often the error occurred.
     """
 
     __match_args__ = ("topic", "tries", "reason")
@@ -236,15 +238,15 @@ class BreakerOpened(WorkerEvent):
 
 class BreakerClosed(WorkerEvent):
     """
-    A topic that a breaker had stopped continues.
+    A breaker closed, and its topic continues.
 
     Attributes:
         topic: the topic.
         tries: the number of holds after which handlers failed again.
-        seconds: the seconds since it was first held.
-        is_lifted: whether the hold was lifted; otherwise a record has succeeded, or the
+        seconds: the seconds since the first hold.
+        is_lifted: whether the hold was lifted; otherwise a record succeeded, or the
             topic could not be held.
-        error: why it could not be held; otherwise None.
+        error: why the topic could not be held; otherwise None.
     """
 
     __match_args__ = ("topic", "is_lifted")
@@ -265,11 +267,11 @@ class RecordExhausted(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of attempts.
-        error: the exception of the last one.
+        attempt: the number of attempts at the record.
+        error: the exception of the last attempt.
         then: the next step: ``dead_letter``, ``stop``, ``skip`` or ``block``.
-        traceback: the traceback of the error and of all its causes, as Python prints
-            them, at most 16 KiB.
+        traceback: the tracebacks of the error and of its causes, as Python prints them,
+            at most 16 KiB.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -286,15 +288,15 @@ class RecordExhausted(WorkerEvent):
 
 class BatchUnreadable(WorkerEvent):
     """
-    A batch of records cannot be read, as its checksum is wrong; its partition is held.
+    A batch of records cannot be read, as after corruption, and its partition is held.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the first offset that cannot be read.
-        error: the reason why it cannot be read.
-        then: ``retry`` at first: the batch is fetched again; afterwards the final step:
-            ``stop``, ``skip`` or ``block``; the step is ``block`` instead of ``skip``
-            if the broker cannot read its log.
+        error: why the batch cannot be read.
+        then: at first ``retry``, which means that the batch is fetched again; later the
+            final step ``stop``, ``skip`` or ``block``. If the broker cannot read its
+            log, the step is ``block`` instead of ``skip``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -314,12 +316,12 @@ class DeadLetterFailed(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of tries, including one with the whole letter, if it was too
-            large.
-        delay: seconds until the next try; None if no further try can succeed.
-        error: why it failed.
-        then: ``retry``: its record waits, and the letter is tried again; otherwise the
-            step of ``on_exhausted`` for its record: ``stop``, ``skip`` or ``block``.
+        attempt: the number of tries, including a try with a letter that was too large.
+        delay: seconds until the next try; None if no other try can succeed.
+        error: the reason for the failure.
+        then: ``retry`` if the letter is tried again while its record waits; otherwise
+            the step of ``on_exhausted`` for the record: ``stop``, ``skip`` or
+            ``block``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -336,24 +338,25 @@ class DeadLetterFailed(WorkerEvent):
 
 class HandlerStalled(WorkerEvent):
     """
-    A handler has worked on one record for longer than its limit, or ``Limits.age``.
+    A handler has worked on a record for longer than its limit, or ``Limits.age``.
 
-    It is also emitted if ``dead_letter`` was called 5 s ago and does not return, or its
-    letter is not acknowledged. kafka-python's producer waits for ``max_block_ms`` for an
-    unknown topic, and for ``delivery_timeout_ms`` for an acknowledgement.
+    The event is also emitted if a call of ``dead_letter`` has not returned for 5 s, or
+    its letter was not acknowledged in that time. kafka-python's producer waits for
+    ``max_block_ms`` for an unknown topic, and for ``delivery_timeout_ms`` for an
+    acknowledgement.
 
-    It is also emitted if a batch of a ``Pump`` has had no answer for this long; the
-    record is the first one of the batch without an answer.
+    The event is also emitted if a batch of a ``Pump`` has had no answer for
+    ``Limits.age``; the record is the first unanswered one of the batch.
 
-    Each call, and each such record, has one event.
+    Each stalled call, and each such record, causes one event.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
-        offset: the record's offset; -1 if it has just ended.
+        offset: the record's offset; -1 if the record was completed a moment ago.
         seconds: the time since the call began, or since the batch's last answer.
-        stack: the stack of the call, innermost call last; None if it cannot be seen, as
-            in another process, and for a batch.
-        is_letter: whether ``dead_letter`` was called, and not the handler.
+        stack: the stack of the call, innermost call last; None for a batch of a
+            ``Pump``, and if the stack is in another process.
+        is_letter: whether ``dead_letter`` was called, instead of the handler.
     """
 
     __match_args__ = ("partition", "offset", "seconds")
@@ -369,12 +372,12 @@ class HandlerStalled(WorkerEvent):
 
 class WorkerProcessDied(WorkerEvent):
     """
-    A process of the process executor ended unexpectedly, and was replaced.
+    A process of the process executor ended unexpectedly, and is replaced.
 
     Attributes:
-        exit_code: its exit code; negative for a signal.
-        records: the number of records that it had, and that failed with it; 0 if it was
-            idle. More than one are a batch, which is repeated one by one.
+        exit_code: the exit code of the process; negative for a signal.
+        records: the number of records that failed with the process; 0 if the process
+            was idle. More than one are a batch, whose records are repeated one by one.
     """
 
     __match_args__ = ("exit_code",)
@@ -390,11 +393,12 @@ class WorkerStopped(WorkerEvent):
     A worker was closed.
 
     Attributes:
-        done: records completed in its life.
-        dropped: records that it dropped in its life: revoked, lost, or unfinished now.
-        committed: whether the last commit succeeded, and every completed record since
-            was committed, too.
-        error: the error that stopped it; None if it was asked to stop.
+        done: the number of records that the worker completed.
+        dropped: the number of records that the worker dropped, including those
+            unfinished at the stop.
+        committed: whether the last commit succeeded, and no record that was completed
+            since then is uncommitted.
+        error: the error that stopped the worker; None if it was requested to stop.
     """
 
     __match_args__ = ("error",)

@@ -1,12 +1,12 @@
 """
-Ends a process that a handler has forked when the handler's call ends.
+Ends a process that a handler has forked when the call of the handler ends.
 
-A forked child has one of the worker's threads, the one that forked, and a copy of the
-queue. In a plain loop ``sys.exit()`` ends such a child; here the exception would be a
+A forked child has only the worker's thread that forked, and a copy of the queue. In a
+plain loop ``sys.exit()`` ends such a child. In a worker the exception would be a
 failure of the record, and the child would continue with records that its parent
-handles, too. So the child exits where the call of the application's code ends, before
-our own code handles the result or the exception of the call: the child writes no
-result, no span and no entry of a journal.
+handles, too. Therefore the child exits where the call of the application's code ends,
+before the worker's code handles the result or the exception of the call. The child
+writes no result, no span and no entry of a journal.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors.kafka_python import ForkedConsumerError
 from safeconsumer.worker.handlers import is_async
 
-# The id of this process. Asking the system would cost a system call for each record.
+# The id of this process, which is kept because os.getpid() would cost a system call per
+# record.
 _process = [os.getpid()]
 
 
@@ -40,17 +41,18 @@ def process() -> int:
 
 def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """
-    Return a function that calls another one; a process forked in the call ends with it.
+    Wrap a function so that a process forked in a call ends when the call ends.
 
     The child exits with the status of its ``SystemExit``, or with 1 and a traceback on
-    stderr. It runs no exit handlers.
+    stderr. The child runs no exit handlers.
 
-    The call may be a coroutine function. If the child awaits, its copy of the loop
-    runs: no other call begins there, but calls that had begun before the fork continue.
+    The function may be a coroutine function. If the child awaits, its copy of the event
+    loop runs. No other call starts in that copy, but calls that had started before the
+    fork continue.
     """
     block = _ParentsOnly(_process[0])
 
-    def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - what the call takes
+    def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - as the call takes it
         with block:
             return call(given, about)
 
@@ -63,7 +65,7 @@ def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 @frozen
 class _ParentsOnly:
-    """A block that a child of this process neither enters nor leaves: it ends there."""
+    """A block at whose start or end a forked child of this process exits."""
 
     parent: int
 
@@ -77,7 +79,7 @@ class _ParentsOnly:
 
 
 def leave(error: BaseException) -> NoReturn:
-    """End this process as an uncaught exception would."""
+    """Exit this process as after an uncaught exception."""
     status = 1
     try:
         status = _exit_status(error)
@@ -101,6 +103,6 @@ def _exit_status(error: BaseException) -> int:
 
 def _returned_error() -> ForkedConsumerError:
     return ForkedConsumerError(
-        "a process that a handler forked returned from the handler, and a worker goes on "
-        "in its parent only: let the child end itself, by os._exit() or sys.exit()"
+        "a process that a handler forked returned from the handler, but a worker "
+        "continues only in the parent: let the child exit by os._exit() or sys.exit()"
     )

@@ -1,19 +1,19 @@
 """
-Finds the decisive exception in an ExceptionGroup of a handler.
+Finds the decisive exception in an ExceptionGroup that a handler raised.
 
 ``asyncio.TaskGroup`` and anyio raise a group even for a single error. A control
-exception in a group has the same meaning as alone. If there are several, one of them
-counts, by the first of these rules that applies:
+exception means the same in a group as alone. Of several exceptions one counts, by the
+first of these rules that applies:
 
-1. An exception that is no ``Exception``, such as ``SystemExit``; then an error for
-   which handlers cannot be run.
+1. An exception that is not an ``Exception``, such as ``SystemExit``; then an error
+   because of which handlers cannot run.
 2. :class:`StopWorker`.
-3. :class:`Pause`; of several the widest, and of those the longest.
-4. :class:`RetryLater`, the longest.
+3. :class:`Pause`; of several the widest, and of equally wide ones the longest.
+4. :class:`RetryLater`; of several the longest.
 5. :class:`Reject`.
 
-A :class:`BatchFailure` counts only if the group has no other error: beside another
-error it is not known which records are done. Any other group is a failure.
+A :class:`BatchFailure` counts only if the group has no other error, because with
+another error nobody knows which records are done. Any other group is a failure.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _SCOPES = ("key", "partition", "topic", "all")  # in order of width
 
 
 def deciding_error(error: BaseException) -> BaseException:
-    """Return the decisive exception of a group; the group itself if it is a failure."""
+    """Return the decisive exception of a group, or the group itself if it is a failure."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     found = leaves(error)
@@ -43,7 +43,7 @@ def deciding_error(error: BaseException) -> BaseException:
 
 
 def is_all(error: BaseException, kinds: Kinds) -> bool:
-    """Return whether an error, or each one in a group, is of these kinds."""
+    """Return whether an error, or every error in a group, is of these kinds."""
     return isinstance(error, kinds) or (
         isinstance(error, BaseExceptionGroup)
         and all(isinstance(one, kinds) for one in leaves(error))
@@ -51,7 +51,7 @@ def is_all(error: BaseException, kinds: Kinds) -> bool:
 
 
 def leaves(group: BaseException) -> list[BaseException]:
-    """Return the exceptions in a group and in the groups inside of it."""
+    """Return the exceptions in a group and in its nested groups."""
     found, left = [], [group]
     while left:
         one = left.pop()
@@ -66,8 +66,8 @@ _FAILURE = (0, 0.0, 0.0)
 
 
 def _rank(error: BaseException) -> tuple[int, float, float]:
-    # This must not raise, whatever the fields of a control exception are; pickling may
-    # have removed them.
+    # This function must not raise, whatever the fields of a control exception contain;
+    # pickling may have removed the fields.
     number, width, seconds = 0, 0.0, 0.0
     match error:
         case StopWorker():
@@ -82,7 +82,7 @@ def _rank(error: BaseException) -> tuple[int, float, float]:
             number = 1
         case HandlersCannotRunError():
             number = 5
-        # the latter is a single exception, too
+        # a cancellation, which is not an Exception, counts as a failure
         case Exception() | asyncio.CancelledError():
             number = 0
         case _:
@@ -91,4 +91,4 @@ def _rank(error: BaseException) -> tuple[int, float, float]:
 
 
 def _seconds(value: object) -> float:
-    return float(value) if is_number(value) else -1.0  # type: ignore[arg-type]  # it is one
+    return float(value) if is_number(value) else -1.0  # type: ignore[arg-type]  # checked

@@ -1,4 +1,4 @@
-"""Defines the arguments of handlers and sinks, and the exceptions they may raise."""
+"""Defines the arguments of handlers and sinks, and the exceptions that they may raise."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,21 +20,22 @@ from safeconsumer.worker.tracebacks import shown
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
     """
-    Parent of the exceptions by which a handler steers its worker.
+    Base class of the exceptions with which a handler steers its worker.
 
-    They keep their meaning in an ExceptionGroup, as ``asyncio.TaskGroup`` raises it. Of
-    several, :class:`StopWorker` counts before :class:`Pause`, :class:`RetryLater` and
-    :class:`Reject`, and each of these before a failure; of pauses the widest and then
-    the longest counts, of delays the longest.
+    These exceptions keep their meaning in an ExceptionGroup, such as one that
+    ``asyncio.TaskGroup`` raises. Of several exceptions in a group, :class:`StopWorker`
+    takes precedence over :class:`Pause`, then :class:`RetryLater`, then
+    :class:`Reject`, and each of these over a failure. Of several pauses the widest and
+    then the longest counts, and of several delays the longest.
     """
 
 
 class RetryLater(WorkerControl):
     """
-    Makes the worker try the record again after some seconds; uses up no attempt.
+    Makes the worker try the record again after a delay, and uses up no attempt.
 
     Args:
-        after: the shortest wait, in seconds or as a timedelta.
+        after: the minimum delay, in seconds or as a timedelta.
     """
 
     def __init__(self, after: float | timedelta) -> None:
@@ -52,13 +53,13 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Makes the worker begin no record of a scope for a while, and then try again.
+    Makes the worker start no record of a scope for a while, and then try again.
 
-    The record comes first afterwards, and uses up no attempt. For a partition, a topic
-    or ``all``, the worker places a hold of this consumer, with the owner
-    ``worker:outage`` and an expiry: ``holds()`` and ``explain()`` show it,
-    ``resume(..., owner="worker:outage")`` lifts it early, and it survives rebalances. A
-    later pause never shortens it::
+    After the pause the record comes first, and it has used up no attempt. For a
+    partition, a topic or ``all``, the worker places a hold in this consumer, with the
+    owner ``worker:outage`` and an expiry. ``holds()`` and ``explain()`` show the hold,
+    which survives rebalances, and ``resume(..., owner="worker:outage")`` lifts it
+    early. A later pause never shortens the hold::
 
         def handle(record, context):
             try:
@@ -68,18 +69,19 @@ class Pause(WorkerControl):
 
     Args:
         for_: the length of the pause, in seconds or as a timedelta.
-        scope: ``topic``, or ``partition``: the record's; ``all``: everything this
-            consumer has; ``key``: the records that the order puts behind this one; this
-            pause is not a hold, so it cannot be lifted.
+        scope: ``topic`` or ``partition`` for those of the record; ``all`` for
+            everything that this consumer consumes; ``key`` for the records that the
+            order puts after this record. A pause of a ``key`` is not a hold, so it
+            cannot be lifted.
         reason: text for people, up to 1,024 bytes.
 
     Raises:
-        HoldSettingError: a value is impossible; in a handler this is a failure of its
-            record.
+        HoldSettingError: a value is invalid; raised in a handler, this is a failure of
+            its record.
     """
 
-    _held_for = 0.0  # seconds, by another pause of this scope
-    _is_for_error = False  # for an error that has lost its cause, as one from a process
+    _held_for = 0.0  # seconds for which another pause holds this scope
+    _is_for_error = False  # kept for a pause from a process, which has lost its cause
 
     def __init__(
         self,
@@ -95,14 +97,14 @@ class Pause(WorkerControl):
             message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
             raise HoldSettingError(message)
         reason = checked_reason(reason)
-        super().__init__(seconds, scope, reason)  # pickling needs the arguments
+        super().__init__(seconds, scope, reason)  # unpickling needs the arguments
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason
 
 
 def is_for_error(pause: Pause) -> bool:
-    """Return whether a pause was raised from an error, or while one was handled."""
+    """Return whether a pause was raised from an error, or while an error was handled."""
     behind = pause.__cause__
     if not pause.__suppress_context__:
         behind = pause.__context__
@@ -111,13 +113,14 @@ def is_for_error(pause: Pause) -> bool:
 
 class Reject(WorkerControl):
     """
-    Reports that the record has failed for good, without another attempt.
+    Reports that a record has failed for good and needs no other attempt.
 
-    For a whole batch it does not name the record: as after any other error, the records
-    are delivered again one by one. :class:`BatchFailure` names records.
+    Raised for a whole batch, the exception does not name the record, so the records are
+    delivered again one by one, as after any other error. :class:`BatchFailure` names
+    records.
 
     Args:
-        reason: text for people; it is written into the dead letter.
+        reason: text for people, which is written into the dead letter.
     """
 
     def __init__(self, reason: str = "rejected") -> None:
@@ -127,32 +130,33 @@ class Reject(WorkerControl):
 
 class DeserializationError(Reject):
     """
-    A key or value cannot be deserialized; like a rejected record it is not tried again.
+    A key or value cannot be deserialized; like a rejected record, it is not retried.
 
-    Its cause is the deserializer's exception. If the exception is not about the data,
-    such as a ``ConnectionError``, the record is tried again as after a handler's error.
+    The cause of this error is the deserializer's exception. If that exception is not
+    about the data, such as a ``ConnectionError``, the record is tried again as after a
+    handler's error.
     """
 
-    __module__ = "safeconsumer.errors"  # the module from which users import it
+    __module__ = "safeconsumer.errors"  # the module from which users import the class
 
 
 class StopWorker(WorkerControl):
-    """Stops the worker; this record is not complete, and is repeated after a restart."""
+    """Stops the worker; the record is not complete, and is repeated after a restart."""
 
 
 class BatchFailure(WorkerControl):
     """
-    Reports that some records of a batch failed; the others are done.
+    Reports that some records of a batch failed, and that its other records are done.
 
-    An index beyond the batch makes the whole batch fail, with an ``IndexError``.
+    If an index is beyond the batch, the whole batch fails with an ``IndexError``.
 
     Args:
-        errors: the exception of each failed record, by its index in the batch; these
-            may also be :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
-            :class:`StopWorker`. If it is empty, all records are done.
+        errors: the exception of each failed record, by its index in the batch;
+            exceptions may also be :class:`RetryLater`, :class:`Pause`, :class:`Reject`
+            and :class:`StopWorker`. If the mapping is empty, all records are done.
 
     Raises:
-        TypeError: it is no mapping of whole numbers to exceptions.
+        TypeError: ``errors`` is not a mapping of whole numbers to exceptions.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
@@ -176,18 +180,20 @@ def are_errors(errors: object) -> bool:
 @define(eq=False, repr=False)
 class Context:
     """
-    Describes a call of a handler; all calls of one hand-over share it.
+    Describes a call of a handler; all calls of one hand-over share a context.
 
     Attributes:
         partition: the partition of the records.
-        attempt: the number of this attempt, from 1. A delay or a pause that a handler
-            asked for, an outage that a breaker knows, and an error of a whole batch are
-            not counted.
-        revoked: an event, set once the partition is being taken away, or a seek or a
-            reset has moved its position: records done from then on may be handled
-            again. A thread asks ``is_set()`` or waits by ``wait(timeout)``; a coroutine
-            does ``await context.revoked``. It is never set in the process executor.
-        state: the value of the worker's ``lifespan`` here; None without one.
+        attempt: the number of this attempt, from 1. An attempt is not counted if it
+            ended in a requested delay or pause, in an outage that a breaker has
+            detected, or in an error of a whole batch.
+        revoked: an event that is set once the partition is being revoked, or a seek or
+            a reset has moved its position. Records that are done after that may be
+            handled again. A thread calls ``is_set()`` or ``wait(timeout)``, and a
+            coroutine uses ``await context.revoked``. The event is never set in the
+            process executor.
+        state: the value of the worker's ``lifespan`` in this thread or process; None
+            without a lifespan.
     """
 
     partition: TopicPartition
@@ -195,14 +201,15 @@ class Context:
     revoked: Revocation
     _deadline: Callable[[], float | None]
     state: Any = None
-    _ownership: int = 0  # the ownership's number, for the journal
+    _ownership: int = 0  # the number of the ownership, for the journal
 
     @property
     def deadline(self) -> float | None:
         """
-        When the wait for running handlers ends, as a ``time.monotonic()`` value.
+        The time at which the wait for running handlers ends, on ``time.monotonic()``.
 
-        It is None while the worker is not draining, and always in another process.
+        The value is None while the worker is not draining, and always in another
+        process.
         """
         return self._deadline()
 
@@ -213,14 +220,15 @@ class Context:
 @frozen(kw_only=True)
 class Failure:
     """
-    The reason why a record is a dead letter; passed to the callable for dead letters.
+    The reason why a record becomes a dead letter; passed to the dead-letter callable.
 
     Attributes:
-        error: the last exception of the handler; its traceback may have no local
-            variables any more, and of more than 100 calls it has the first and the last
-            50.
-        attempts: the number of attempts, as ``Context.attempt`` counts them.
-        is_brief: whether the letter was too large before: write a shorter one.
+        error: the last exception of the handler. Its traceback may have lost the local
+            variables, and keeps only the first and the last 50 calls if there were more
+            than 100.
+        attempts: the number of attempts, counted like ``Context.attempt``.
+        is_brief: whether an earlier letter was too large, so that a shorter one is
+            needed.
     """
 
     error: BaseException
@@ -232,29 +240,29 @@ Handler: TypeAlias = Callable[..., Any]
 
 Handle: TypeAlias = Callable[[AnyRecord, Context], object]
 """
-A handler: it takes a record and a context.
+A handler is called with a record and a context.
 """
 
 HandleBatch: TypeAlias = Callable[[list[AnyRecord], Context], object]
 """
-A batch handler: it takes the records of a batch and a context.
+A batch handler is called with the records of a batch and a context.
 """
 
 
 MakeLifespan: TypeAlias = Callable[
     [], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 ]
-"""Makes a context manager; with ``executor="asyncio"`` it may be an async one."""
+"""Makes a context manager, which may be async with ``executor="asyncio"``."""
 
 
 def is_async(function: object) -> bool:
-    """Return whether calling it makes a coroutine; an object's ``__call__`` counts too."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    """Return whether a call makes a coroutine; an object's ``__call__`` counts too."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - the object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_generator(function: object) -> bool:
-    """Return whether calling it makes a generator, of either kind."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    """Return whether a call makes a generator, sync or async."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - the object's own method
     kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(is_kind(one) for is_kind in kinds for one in (function, call))

@@ -1,4 +1,4 @@
-"""Reports whether a worker is well, its problems, and its current numbers."""
+"""Reports a worker's health, its problems and its current numbers."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,27 +22,31 @@ from safeconsumer.worker.tracebacks import shown
 @frozen(kw_only=True)
 class Report:
     """
-    The way in which a worker ended.
+    The result of a worker's run.
 
     Attributes:
-        done: records completed: handled, acknowledged as dead letters, or skipped.
-        dropped: records that were dropped; they are delivered again.
-        dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
-            by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
-            ``done`` and ``refetched`` they are all records that polls returned.
-        refetched: records that were given back, to make room, and fetched again later.
-        given_up: the dropped records on which a handler still worked when it stopped.
-        dead_letters: records acknowledged as dead letters.
-        skipped: records that failed for good and were passed over.
-        gone: offsets whose records were deleted before the worker read them, by
-            retention for example.
-        committed: whether the last commit succeeded, and every completed record since
-            was committed, too.
-        seconds: seconds from the request to stop until it was closed.
-        hanging: the hook, by its ``repr``, to which an event was given and which did not
-            return for a second or more. If the polling thread was in it, another thread
-            has ended the worker; if a handler's thread was, that thread is left behind.
-            None: all hooks returned.
+        done: the number of completed records: handled, acknowledged as dead letters, or
+            skipped.
+        dropped: the number of records that were dropped, and that are delivered again.
+        dropped_by_reason: the number of dropped records by reason: ``revoked``,
+            ``lost``, ``moved`` by a seek, ``reset-offsets`` or an offset out of range,
+            or ``stopped``. Together with ``done`` and ``refetched``, these are all
+            records that polls returned.
+        refetched: the number of records that were given back, to make room, and fetched
+            again later.
+        given_up: the number of dropped records on which a handler still worked at the
+            stop.
+        dead_letters: the number of records acknowledged as dead letters.
+        skipped: the number of records that failed for good and were skipped.
+        gone: the number of offsets whose records were deleted before the worker read
+            them, for example by retention.
+        committed: whether the last commit succeeded, and no record that was completed
+            since then is uncommitted.
+        seconds: the seconds from the request to stop until the worker was closed.
+        hanging: the ``repr`` of the hook that was called with an event and did not
+            return for a second or more; None if all hooks returned. If the polling
+            thread was in the hook, another thread has closed the worker. If a handler's
+            thread was in the hook, that thread is left behind.
     """
 
     done: int
@@ -61,60 +65,67 @@ class Report:
 @frozen(kw_only=True)
 class Stats:
     """
-    A worker's numbers at one moment.
+    A snapshot of a worker's numbers.
 
-    Each record that a poll returned is ``done``, ``dropped``, ``refetched``, or here.
+    Each record that a poll returned is ``done``, ``dropped``, ``refetched`` or still
+    held.
 
     Attributes:
         state: ``new``, ``running``, ``draining`` or ``closed``.
-        partitions: partitions with records held.
-        queued: records that wait.
-        running: records that are handed over: those that handlers work on, also of
-            partitions that are gone, and on threads those handed over behind them.
-        bytes: the size of waiting and running records, and of finished ones that were
-            handed over together with running ones, without partitions that are gone.
-        done: records completed so far.
-        retries: how often a record was tried again.
-        dead_letters: records acknowledged as dead letters.
-        skipped: records that failed for good and were passed over.
-        dropped: records dropped at a rebalance, a stop or a move of the position. The
-            present or next owner gets those again that the position has not passed.
-        dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
-            by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``.
-        gone: offsets whose records were deleted before the worker read them, by
-            retention for example.
-        leaked: records that came in spite of a hold of the worker; a value above 0 is a
-            defect.
-        refetched: records that waited and were given back, mostly to make room for
-            partitions that had none; they are delivered again.
-        commits: commits that succeeded.
-        commits_failed: commits that were refused or not sent.
-        commits_failing: seconds for which no commit has succeeded although an offset
-            waits for it, be it the first of an ownership; 0 while commits succeed.
-        commit_lag: offsets complete and not committed; 0 for an ownership whose first
-            offset is not committed yet, since none of its records is handled before
-            that.
-        lag: records held, and offsets not polled yet by what the last fetches reported;
-            None while a partition was never fetched, or is held, as no fetch would show
-            new records. The worker's own backpressure is no such hold.
+        partitions: the number of partitions with records that are held in memory.
+        queued: the number of records that wait for a handler.
+        running: the number of records that are handed over. Handed-over records are
+            those that handlers work on, even of partitions that were taken away, and
+            those that follow in the same hand-over.
+        bytes: the size of queued and running records, and of finished ones that were
+            handed over together with running ones. Partitions that were taken away do
+            not count.
+        done: the number of records completed so far.
+        retries: the number of retries of records.
+        dead_letters: the number of records acknowledged as dead letters.
+        skipped: the number of records that failed for good and were skipped.
+        dropped: the number of records dropped at a rebalance, a stop or a move of the
+            position. The current or next owner gets again those records that the
+            position has not passed.
+        dropped_by_reason: the number of dropped records by reason: ``revoked``,
+            ``lost``, ``moved`` by a seek, ``reset-offsets`` or an offset out of range,
+            or ``stopped``.
+        gone: the number of offsets whose records were deleted before the worker read
+            them, for example by retention.
+        leaked: the number of records that came in spite of a hold of the worker; a
+            value above 0 is a defect.
+        refetched: the number of queued records that were given back, mostly to make
+            room for partitions without records; they are delivered again.
+        commits: the number of commits that succeeded.
+        commits_failed: the number of commits that were refused or not sent.
+        commits_failing: the seconds for which no commit has succeeded although an
+            offset waits to be committed, even the first offset of an ownership; 0 while
+            commits succeed.
+        commit_lag: the number of offsets that are complete and not committed. An
+            ownership whose first offset is not committed yet counts as 0, because none
+            of its records is handled before that commit.
+        lag: the number of records held in memory, plus the offsets that are not polled
+            yet, as of the last fetches. The lag is None while a partition was never
+            fetched, or is held, because no fetch would show new records. The worker's
+            own backpressure does not count as such a hold.
         pauses: the number of pauses that handlers requested.
-        breaker_opened: how often a breaker has stopped a topic.
-        breaker_open: topics that a breaker has stopped now, also while one of their
-            records is tried or is about to be. A topic that has gone to other members
-            counts until its hold ends.
-        paused: the worker's owners that hold a partition now.
+        breaker_opened: the number of times that a breaker has stopped a topic.
+        breaker_open: the number of topics that a breaker has stopped, including topics
+            of which a record is being tried or about to be. A topic that other members
+            now own counts until its hold ends.
+        paused: the owners of the worker's holds that are currently in force.
         pause_seconds: for each of the worker's owners except ``worker:outage``,
-            ``worker:breaker`` and ``worker:unreadable``, for how many seconds it has
+            ``worker:breaker`` and ``worker:unreadable``, the seconds for which it has
             held a partition.
-        handler_seconds: the durations of handlers for a record, also for a failed one;
-            records that were handed over together each count with their mean.
-        poll_gap: the longest time between two polls, in seconds, without drains.
-        last_poll_at: when the loop last turned, in seconds since the epoch; None if the
-            loop has not begun, or has ended as requested, without an error.
-        alarms: by the name of an event of level warning or error, the number of these
-            events, unless another number counts them.
-        hook_failures: how often ``on_event`` raised, and the tracer under ``trace``;
-            :attr:`Worker.hook_failures` has each.
+        handler_seconds: the durations of handlers per record, failed records included.
+            Records that were handed over together each count with their mean duration.
+        poll_gap: the longest time between two polls, in seconds, drains excluded.
+        last_poll_at: when the loop last polled, in seconds since the epoch; None if the
+            loop has not started, or has stopped on request and without an error.
+        alarms: the number of events of level warning or error by name, except for
+            events that another number counts.
+        hook_failures: the number of exceptions of ``on_event`` and of the tracer;
+            :attr:`Worker.hook_failures` has the number of each.
     """
 
     state: str
@@ -148,7 +159,7 @@ class Stats:
     hook_failures: int
 
 
-def snapshot(  # noqa: PLR0913 - one for each that knows some of it
+def snapshot(  # noqa: PLR0913 - one for each source of numbers
     state: str,
     engine: Engine,
     decisions: Decisions,
@@ -159,19 +170,19 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     last_poll_at: float | None,
 ) -> Stats:
     """
-    Return the numbers at this moment; changes nothing. Any thread.
+    Return the current numbers, and change nothing. Any thread.
 
-    The call takes the worker's lock while it counts records, and no lock of the
-    consumer: it reads the holds that were applied last.
+    The call holds the worker's lock while it counts records, but takes no lock of the
+    consumer, because it reads the holds that were applied last.
 
     Args:
         state: the worker's state.
         engine: the worker's loop.
         decisions: the worker's decisions about results.
-        lag: the number of offsets that were not polled yet; None: unknown.
+        lag: the number of offsets that were not polled yet; None if unknown.
         alarms: the number of events of level warning or error, by name.
-        hook_failures: how often a hook for events, or the tracer, raised.
-        last_poll_at: when the loop last turned.
+        hook_failures: the number of exceptions of event hooks and of the tracer.
+        last_poll_at: the time at which the loop last polled.
     """
     kept, brakes = engine.kept, engine.brakes
     with kept.lock:
@@ -220,23 +231,24 @@ def _paused(engine: Engine, decisions: Decisions) -> Iterator[str]:
     yield from (owner for owner in (UNREADABLE, OUTAGE, BREAKER) if owner in there)
 
 
-# Seconds after which a sink that still has a letter is reported: a producer may wait in
-# ``send`` for the metadata of an unknown topic, or for its acknowledgement.
+# Seconds after which a sink that has not finished a letter is reported, because a
+# producer may wait in ``send`` for the metadata of an unknown topic, or for its
+# acknowledgement.
 _SLOW_LETTER = 5.0
-# A loop that has not polled for two poll times and this many seconds is stuck.
+# A loop is stuck if it has not polled for two poll timeouts plus this many seconds.
 _GRACE = 1.0
 
 
 @frozen(kw_only=True)
 class Health:
     """
-    The health of a worker; it is true if the worker is well.
+    The health of a worker; a Health is true if the worker is healthy.
 
     Attributes:
-        is_alive: whether the loop turns, or has not begun. Use it for a liveness probe:
-            slow handlers, failing records and a silent topic are no reason for a
-            restart.
-        reasons: the problems, one text each; empty if there are none.
+        is_alive: whether the loop turns, or has not started yet. Use ``is_alive`` for a
+            liveness probe, because slow handlers, failing records and a topic without
+            new records are no reason for a restart.
+        reasons: one text per problem; empty if there is no problem.
     """
 
     is_alive: bool
@@ -260,14 +272,15 @@ def examine(
     problems: Sequence[str] = (),
 ) -> Health:
     """
-    Check the loop, each handler and its slot, and the records that failed for good.
+    Check the loop, the slots of handlers, and the records that failed for good.
 
     Args:
         engine: the worker's loop.
-        slots: the slots in which handlers run, and a pump's batches.
-        age: seconds that a handler or an answer may take, that a failed record may
-            block, or that may pass without a completed record while all room is taken.
-        problems: the topics that a breaker has stopped, and why commits do not succeed.
+        slots: the slots in which handlers run, and the slots of a pump's batches.
+        age: the limit in seconds for a handler or an answer, for a failed record that
+            blocks, and for the time without a completed record while all room is taken.
+        problems: other problems of the worker, such as topics that a breaker has
+            stopped.
     """
     now = time.monotonic()
     is_alive = now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
@@ -288,7 +301,8 @@ def examine(
         )
     for slot, task, index, seconds in stalled(slots, age, now):
         stack = slot.stack() or ""
-        # A letter's record has blocked at least as long, and is reported below.
+        # The record of a dead letter has blocked for at least as long, and is reported
+        # below.
         if task.letter is None and is_at(slot, task, index):
             reasons.append(
                 f"{task.place(index)}: {slot.doing} for {seconds:.1f} s\n"
@@ -306,7 +320,7 @@ def examine(
 def stalled(
     slots: Sequence[Slot], age: float, now: float
 ) -> Iterator[tuple[Slot, Task, int, float]]:
-    """Yield each slot whose handler works on one record for too long, and the record."""
+    """Yield each slot in which one record takes too long, with the record and the time."""
     for slot in slots:
         task, index, began = slot.task, slot.index, slot.began
         limit = age if slot.limit is None else min(age, slot.limit)
@@ -314,20 +328,20 @@ def stalled(
             limit = _SLOW_LETTER
         if task is None or now - began < limit:
             continue
-        # and has not continued since
+        # the slot has not continued since it was read
         if index in task.indexes and is_at(slot, task, index):
             yield slot, task, index, now - began
 
 
 def is_at(slot: Slot, task: Task, index: int) -> bool:
-    """Return whether a slot is still at a record: its thread may continue at any moment."""
+    """Return whether a slot is still at a record; its thread may continue at any time."""
     return slot.task is task and slot.index == index
 
 
 def running_offsets(
     slots: Sequence[Slot], *, is_batch: bool
 ) -> dict[TopicPartition, list[int]]:
-    """Return the offsets that handlers work on; of a batch, all that are not finished."""
+    """Return the offsets that handlers work on; for a batch, all unfinished ones."""
     found: dict[TopicPartition, list[int]] = {}
     for slot in slots:
         task, index = slot.task, slot.index
@@ -352,7 +366,7 @@ def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) 
         tp = task.epoch.tp
         record, stack = task.records[index], slot.stack()
         if not is_at(slot, task, index):
-            continue  # it continued, for example while a hook handled the last event
+            continue  # the slot continued, for example while a hook ran
         emit(
             worker_events.HandlerStalled,
             partition=partition_text(*tp),

@@ -1,4 +1,4 @@
-"""Writes the calls and results of a worker's handlers into its consumer's journal."""
+"""Writes the calls and results of a worker's handlers into the consumer's journal."""
 
 import hashlib
 import itertools
@@ -17,25 +17,25 @@ from safeconsumer.worker.partition import Order
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
 
-# Bytes of the longest key that an entry contains; a longer one has its digest there.
+# The bytes of the longest key that an entry contains; of a longer key it has the digest.
 _LONGEST = 95
 
 
 class HandlerJournal:
     """
-    Writes entries when handlers begin and end, or a record is complete without one.
+    Writes entries when handlers start and end, or a record completes without a handler.
 
-    Each entry is written before its consequence: before the handler is called, and
-    before the record counts as complete. An entry that cannot be written stops the
-    worker: no commit is sent before all noted entries are written.
+    Each entry is written before its consequence, which is the call of the handler or
+    the completion of the record. An entry that cannot be written stops the worker,
+    because no commit is sent before all noted entries are written.
 
-    Thread rules: any thread. Only :meth:`completes` and :meth:`drops`, which write
-    nothing at once, may be called under a lock of the worker: a write may take long,
-    and a signal handler that interrupts it may need that lock.
+    Thread rules: any thread. Only :meth:`completes` and :meth:`drops`, which postpone
+    the write, may be called under a lock of the worker. A write may take long, and a
+    signal handler that interrupts the write may need that lock.
 
     Args:
-        journal: the consumer's.
-        fail: stops the worker for an error.
+        journal: the journal of the consumer.
+        fail: stops the worker with an error.
         order: which records are handled one after the other.
     """
 
@@ -52,7 +52,7 @@ class HandlerJournal:
 
     @contextmanager
     def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
-        """Write an entry when a call of the handler begins, and when it ends."""
+        """Write an entry when a call of the handler begins, and when the call ends."""
         records = given if isinstance(given, list) else [given]
         offsets = [one.offset for one in records]
         place = {
@@ -82,8 +82,8 @@ class HandlerJournal:
             self._write(self._journal.write, "handled", {**place, "ok": is_ok, **some})
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
-        # Names the key whose records are handled one after the other; None without an
-        # order.
+        # Names the key whose records are handled one after the other, or returns None
+        # if no order is required.
         if self._order is not Order.KEY:
             return None if self._order is Order.UNORDERED else "None"
         key = record.key
@@ -92,12 +92,12 @@ class HandlerJournal:
         return f"key {hashlib.blake2b(key, digest_size=16).hexdigest()}"
 
     def completes(self, tp: TopicPartition, epoch: int, offset: int, why: str) -> None:
-        """Note that a record of an ownership is about to be complete without a handler."""
+        """Note that a record of an ownership is about to complete without a handler."""
         fields = {"tp": tp_text(tp), "offset": offset, "why": why, "epoch": epoch}
         self._write(self._journal.note, "completed", fields)
 
     def drops(self, tp: TopicPartition, before: int) -> None:
-        """Note that the position was moved: records before an offset are dropped."""
+        """Note that the position was moved, and that records before an offset are dropped."""
         fields = {"tp": tp_text(tp), "before": before}
         self._write(self._journal.note, "dropped", fields)
 
@@ -112,5 +112,5 @@ class HandlerJournal:
         except JournalError as error:
             self._fail(error)
             message = "entries about handlers cannot be written to the journal"
-            # this is no failure of the record
+            # a journal that cannot be written is not a failure of the record
             raise HandlersCannotRunError(message) from error

@@ -1,19 +1,20 @@
 """
-Keeps the records in memory: one epoch per owned partition, and their sums.
+Keeps the records in memory, in one epoch per owned partition, with their totals.
 
-The lock rule, for all data that the polling thread and handlers' threads share: it is
-changed, and iterated over, under :attr:`KeptRecords.lock` and never otherwise. These data
-are the epochs and their parts (progress, lanes, counters, failures), the queue, and the
-events that ``Decisions`` is about to emit. Three things are done without it:
+All data that the polling thread and the handlers' threads share are changed and
+iterated over only under :attr:`KeptRecords.lock`. These data are the epochs and their
+parts (progress, lanes, counters, failures), the queue, and the events that
+``Decisions`` is about to emit. Three things are done without the lock:
 
-- marking a record complete: the thread that runs a task sets one element of its list;
-- reading one number or one reference, where a moment's delay changes nothing;
-- calling foreign code: a handler, a hook, the consumer. That is never done under the
-  lock.
+- marking a record complete: the thread that runs a task sets one element of the task's
+  list;
+- reading one number or one reference, where a slightly outdated value does no harm;
+- calling foreign code: a handler, a hook or the consumer. Foreign code is never called
+  under the lock.
 
-The lock is innermost: nothing that takes another one is called under it, except for
-waking threads that wait for work. Only the polling thread opens, fills and closes
-epochs, so it may read the mapping of epochs without the lock.
+The lock is innermost. No code that takes another lock is called under it, except for
+the code that wakes threads that wait for work. Only the polling thread opens, fills and
+closes epochs, so that thread may read the mapping of epochs without the lock.
 """
 
 import threading
@@ -34,13 +35,13 @@ from safeconsumer.worker.watermarks import Load
 @frozen
 class DroppedWork:
     """
-    The records that a closed epoch still had.
+    The records that a closed epoch still had to complete.
 
     Attributes:
         epoch: the closed epoch.
-        mark: its watermark at the end.
-        records: how many records were not complete.
-        running: the number of these that were handed over to handlers.
+        mark: the watermark of the epoch when it was closed.
+        records: the number of incomplete records.
+        running: the number of incomplete records that were handed over to handlers.
     """
 
     epoch: Epoch
@@ -50,30 +51,33 @@ class DroppedWork:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
+        """The partition of the epoch."""
         return self.epoch.tp
 
 
 class KeptRecords:
     """
-    The epochs of a worker, and the sums of their counters.
+    The epochs of a worker, and the totals of their counters.
 
     Attributes:
         lock: guards every counter and every epoch.
-        idle: set when running work ends; a thread that waits for that clears it first.
-        epochs: the open ones by partition.
-        records: incomplete records of all of them.
-        bytes: the bytes of these records.
-        running: the records that are handed over to handlers, in tasks that have not
-            come back; :meth:`finished` of them are complete.
-        left_behind: by partition, the tasks of closed epochs that have not come back.
-        done: records completed since the beginning, in tasks that have come back.
-        closed: how many epochs have ended.
-        low: the load at which :attr:`when_low` is called; None: it is not called.
+        idle: set when no record is running any more; a thread clears the event before
+            it waits.
+        epochs: the open epochs by partition.
+        records: the number of incomplete records of all open epochs.
+        bytes: the size of the incomplete records.
+        running: the number of records that are handed over to handlers, in tasks that
+            have not returned; :meth:`finished` returns how many of these are complete.
+        left_behind: the tasks of closed epochs that have not returned, by partition.
+        done: the number of records completed since the start, in tasks that have
+            returned.
+        closed: the number of closed epochs.
+        low: the load at which :attr:`when_low` is called; None if it is not called.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        # Re-entrant, so that a signal handler can see that it has interrupted the owner.
+        # The lock is re-entrant, so that a signal handler can detect that it has
+        # interrupted the owner of the lock.
         self.lock = threading.RLock()
         self.idle = InterruptibleEvent()
         self.epochs: dict[TopicPartition, Epoch] = {}
@@ -85,14 +89,14 @@ class KeptRecords:
         self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
-        # The last ownership of each partition, and its number.
+        # The latest ownership of each partition, and the number of that ownership.
         self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
         _alive.add(self)
 
     @property
     def load(self) -> Load:
-        """The records and bytes that are kept now."""
+        """The number and the size of the records that are currently kept."""
         return Load(self.records, self.bytes)
 
     def open(
@@ -104,7 +108,7 @@ class KeptRecords:
         leader_epoch: int = -1,
     ) -> Epoch:
         """
-        Begin an epoch that reads from the offset ``start``.
+        Open an epoch that reads from the offset ``start``.
 
         The partition must have no open epoch.
         """
@@ -127,7 +131,7 @@ class KeptRecords:
         return number
 
     def admit(self, epoch: Epoch, records: Sequence[AnyRecord]) -> Sequence[int]:
-        """Add the records that a poll returned; return the bytes of each."""
+        """Add the records that a poll returned; return the size of each in bytes."""
         sizes = sizes_of(records)
         size, now, progress = sum(sizes), self._clock(), epoch.progress
         with self.lock:
@@ -139,7 +143,7 @@ class KeptRecords:
         return sizes
 
     def release(self, epoch: Epoch, ordinals: Ordinals) -> None:
-        """Free complete records, and subtract them from the sums. The lock is held."""
+        """Free complete records, and subtract them from the totals. The lock is held."""
         size, count = epoch.progress.release(ordinals), len(ordinals)
         self._count(epoch, -count, -size)
         epoch.moved_at = self._clock()
@@ -147,18 +151,18 @@ class KeptRecords:
 
     def give_back(self, epoch: Epoch, most: Load, at_once: int) -> int | None:
         """
-        Forget an epoch's last records that were not begun, until ``most`` are left.
+        Drop an epoch's last records, which no handler has begun, until ``most`` remain.
 
-        They must be fetched again.
+        The caller must have the dropped records fetched again.
 
         Args:
             epoch: an open epoch.
-            most: the records and bytes that it may keep.
-            at_once: the number of records of a failed lane that are delivered again
+            most: the records and bytes that the epoch may keep.
+            at_once: the number of a failed lane's records that are delivered again
                 together.
 
         Returns:
-            The offset of the first one; None if none was forgotten.
+            The offset of the first dropped record, or None if no record was dropped.
         """
         with self.lock:
             progress, first = epoch.progress, epoch.first_unbegun(at_once)
@@ -177,8 +181,8 @@ class KeptRecords:
         self.bytes += size
 
     def call_when_low(self) -> None:
-        """Call ``when_low`` if the low mark was reached. The lock is not held."""
-        # the usual case; otherwise the lock is taken for the check
+        """Call ``when_low`` if the low mark is reached. The lock is not held."""
+        # the usual case, which takes no lock
         if self.low is None:
             return
         with self.lock:
@@ -189,7 +193,7 @@ class KeptRecords:
         self.when_low()
 
     def close(self, epoch: Epoch) -> DroppedWork:
-        """End an epoch; its results change nothing from now on."""
+        """Close an epoch, so that later results of its tasks change nothing."""
         with self.lock:
             mark, running = epoch.watermark(), epoch.running
             done = self.finished([epoch])
@@ -213,7 +217,7 @@ class KeptRecords:
         Note that a task of a closed epoch has returned. The lock is held.
 
         Returns:
-            The epoch that its partition has now; None if it has none.
+            The open epoch of the task's partition; None if there is none.
         """
         tp = task.epoch.tp
         left = self.left_behind[tp]
@@ -224,14 +228,14 @@ class KeptRecords:
 
     def finished(self, epochs: Iterable[Epoch] | None = None) -> int:
         """
-        Return how many records are complete in tasks that have not come back.
+        Return how many records are complete in tasks that have not returned.
 
-        Handlers mark each complete record, and report once, after the last record of
-        their task. Until then :attr:`running` counts these records, and :attr:`done`
-        does not.
+        Handlers mark each record as they complete it, but report only after the last
+        record of their task. Until that report, :attr:`running` counts the complete
+        records, and :attr:`done` does not.
 
         Args:
-            epochs: the epochs to count in; None: all open ones.
+            epochs: the epochs whose records are counted; None for all open epochs.
         """
         with self.lock:
             given = self.epochs.values() if epochs is None else epochs
@@ -246,16 +250,16 @@ class KeptRecords:
             )
 
     def busy(self) -> set[TopicPartition]:
-        """Return the partitions with running records, also if they were taken away."""
+        """Return the partitions with running records, including revoked partitions."""
         with self.lock:
             here = {tp for tp, epoch in self.epochs.items() if epoch.tasks}
             return here.union(self.left_behind)
 
     def blocking(self) -> list[tuple[TopicPartition, int, float]]:
         """
-        Return the records that failed for good and block: partition, offset and time.
+        Return partition, offset and time of the records that failed for good and block.
 
-        Records that a hold keeps from their next step, such as a dead letter, do not
+        Records whose next step, such as a dead letter, is stopped by a hold do not
         count.
         """
         with self.lock:
@@ -269,7 +273,7 @@ class KeptRecords:
     def watermarks(
         self, epochs: Iterable[Epoch] | None = None
     ) -> dict[TopicPartition, Watermark]:
-        """Return the watermark of each open epoch, or of each of the given ones."""
+        """Return the watermark of each open epoch, or of each given epoch that is open."""
         with self.lock:
             return {
                 epoch.tp: epoch.watermark()
@@ -282,7 +286,7 @@ _alive: "weakref.WeakSet[KeptRecords]" = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    # In a forked child the thread that has a lock may not exist.
+    # In a forked child the thread that owns a lock may not exist.
     for kept in _alive:
         kept.lock = threading.RLock()
 

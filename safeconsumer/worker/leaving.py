@@ -1,4 +1,4 @@
-"""Commits complete records, and waits for running work before partitions leave."""
+"""Commits complete records, and drains running work before partitions are revoked."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,9 +18,11 @@ from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit, Drain
 
-# Seconds after which a refused commit is retried with new offsets, unless one is due before.
+# Seconds after which a refused commit is retried with new offsets, unless a commit is
+# due earlier.
 _AGAIN_AFTER = 0.5
-# Seconds; longer than kafka-python waits for any answer by default.
+# Seconds without an answer after which a commit is given up; longer than any default
+# timeout of kafka-python.
 _GIVEN_UP_AFTER = 60.0
 
 
@@ -30,10 +32,10 @@ class Commits:
     Commits the watermarks of open epochs. For the polling thread only.
 
     Attributes:
-        succeeded: how many commits succeeded.
-        failed: how many were refused or could not be sent.
-        is_behind: whether, since the last successful commit, partitions have left with
-            completed records that are not committed.
+        succeeded: the number of commits that succeeded.
+        failed: the number of commits that were refused or could not be sent.
+        is_behind: whether partitions with uncommitted completed records were revoked
+            since the last successful commit.
     """
 
     _client: ConsumerClient
@@ -44,7 +46,7 @@ class Commits:
     succeeded: int = 0
     failed: int = 0
     is_behind: bool = False
-    _sent_at: float | None = None  # the state of the commit that has no answer yet
+    _sent_at: float | None = None  # the time of the unanswered commit
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -56,12 +58,13 @@ class Commits:
 
     def begin(self, epoch: Epoch) -> None:
         """
-        Note the offset at which an ownership begins, if the group has a committed offset.
+        Count an ownership's first offset as committed, if the group has a commit.
 
-        Otherwise, or if that is not known, that offset is the first commit: until then the
-        ownership has no floor, and the partition's next owner would begin where
-        ``auto_offset_reset`` says. The same applies after a reset of the position: the
-        group's committed offset is out of range then.
+        If the group is not known to have a committed offset, the first offset must be
+        committed before any record is handled. Until then the ownership has no floor,
+        and the partition's next owner would start where ``auto_offset_reset`` says. The
+        same applies after a reset of the position, because the group's committed offset
+        is then out of range.
         """
         if epoch.reset or not self._client.membership.has_commit(epoch.tp):
             self._due = min(self._due, self._clock())
@@ -69,13 +72,13 @@ class Commits:
             epoch.committed = epoch.progress.next_offset
 
     def restart(self, epoch: Epoch) -> None:
-        """Note that an epoch continues from its reset position, which is its new floor."""
+        """Continue an epoch from its reset position, which becomes its new floor."""
         epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
 
     def report_start(self, epoch: Epoch) -> None:
-        """Emit an event with the offset at which an ownership begins."""
+        """Emit an event with the offset at which an ownership starts."""
         has_floor = self.has_floor(epoch)
         self._emit(
             worker_events.PartitionStarted,
@@ -87,13 +90,13 @@ class Commits:
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
-        """Return whether the group has a committed offset from which to repeat the epoch."""
+        """Return whether the epoch can be repeated from a committed offset of the group."""
         return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
 
     def turn(self) -> None:
-        """Commit without waiting, if a commit is due and a watermark has moved."""
+        """Commit without waiting, if a commit is due and some watermark has moved."""
         if self._is_under_way() or not self.is_due():
             return
         marks, epochs = self._new_marks()
@@ -115,21 +118,22 @@ class Commits:
 
     def now(self, *, seconds: float) -> bool:
         """
-        Commit, and wait; return whether everything complete is committed.
+        Commit and wait; return whether all complete records are committed.
 
-        An earlier commit is answered first, on the same connection.
+        An earlier commit is answered first, because it uses the same connection.
 
         Args:
-            seconds: the longest wait.
+            seconds: the maximum wait.
         """
         return self._commit(*self._new_marks(), seconds)
 
     def last(self, dropped: Sequence[DroppedWork], seconds: float) -> bool:
         """
-        Commit the watermarks of dropped epochs, and wait for the answer.
+        Commit the watermarks of the dropped epochs, and wait for the answer.
 
         Returns:
-            Whether everything complete is committed, also of epochs that left before.
+            Whether all complete records are committed, including those of earlier
+                epochs.
         """
         owners = {one.tp: one.epoch for one in dropped}
         marks = {
@@ -138,7 +142,7 @@ class Commits:
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[DroppedWork]) -> None:
-        """Note whether ownerships ended with completed records that are not committed."""
+        """Note whether dropped epochs had completed records that are not committed."""
         self.is_behind |= any(
             one.mark.offset > one.epoch.committed >= 0 for one in dropped
         )
@@ -171,7 +175,7 @@ class Commits:
         return self._refused is not None and not self.is_due()
 
     def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
-        """Return the partitions with offsets to commit, and those without a floor."""
+        """Return the leaving partitions with offsets to commit, and those without a floor."""
         marks, _ = self._new_marks()
         behind = [one for one in leaving if one.tp in marks]
         floorless = [one for one in behind if not self.has_floor(one)]
@@ -181,9 +185,9 @@ class Commits:
         }
 
     def lag(self) -> int:
-        """Return the number of offsets that are complete and not committed yet."""
+        """Return the number of complete offsets that are not committed yet."""
         marks = self._kept.watermarks()
-        # Each offset is read once: the polling thread may change it meanwhile.
+        # Each committed offset is read only once, because the polling thread may change it.
         known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
@@ -192,19 +196,19 @@ class Commits:
         )
 
     def failing(self) -> float:
-        """Return for how many seconds commits have been refused; 0 if the last succeeded."""
+        """Return for how many seconds commits have been refused; 0 after a success."""
         refused = self._refused
         return 0.0 if refused is None else self._clock() - refused[0]
 
     def problems(self, age: float) -> list[str]:
-        """Report for how long no commit has succeeded, if longer than ``age`` seconds."""
+        """Describe the failure of commits, if it has lasted for ``age`` seconds or more."""
         refused, seconds = self._refused, self.failing()
         if refused is None or seconds < age:
             return []
         return [f"no commit has succeeded for {seconds:.1f} s: {refused[1]!r}"]
 
     def _is_under_way(self) -> bool:
-        # Even if an answer never comes, later commits must be sent.
+        # Even if the answer to a commit never comes, later commits must be sent.
         sent_at = self._sent_at
         return sent_at is not None and self._clock() - sent_at < _GIVEN_UP_AFTER
 
@@ -241,35 +245,35 @@ class Commits:
         )
 
 
-# Seconds for a try of the commit before a rebalance, in which the loop waits.
+# Seconds for which the loop waits for one try of the commit before a rebalance.
 _SECONDS_BEFORE_JOIN = 1.0
-# Seconds; a cooperative revocation waits no longer than this for running handlers.
+# The longest wait for running handlers in a cooperative revocation, in seconds.
 COOPERATIVE_DRAIN = 1.0
 
-# The reasons to wait for running work.
+# The reasons for waiting for running work.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
-# The reasons to drop records: their partition left in a rebalance or with a
-# lost membership, a seek, an offset out of range or a reset of the group (G10) moved its
-# position, or the worker stopped.
+# The reasons for dropping records. Their partition was revoked in a rebalance or lost
+# with the membership; or a seek, an offset out of range or a reset of the group (G10)
+# moved the position; or the worker stopped.
 LOST, MOVED, STOPPED = "lost", "moved", "stopped"
 _REASONS = (REVOKED, LOST, MOVED, STOPPED)
 
 
 class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
-    """Ends a ``poll`` that would begin a join before running work is drained."""
+    """Ends a ``poll`` that would start a join before running work is drained."""
 
 
 @frozen
 class _Wait:
     """
-    A wait for handlers, and then for the commit of their completed records.
+    A wait for handlers and then for a commit of the completed records.
 
     Attributes:
-        began: when it began.
-        deadline: when the wait for running handlers ends.
-        commit_by: the time after which a refused commit, floors included, is not tried
-            again.
-        reason: its reason.
+        began: when the wait began.
+        deadline: the time at which the wait for running handlers ends.
+        commit_by: the time after which a refused commit, floors included, is not
+            retried.
+        reason: the reason for the wait.
     """
 
     began: float
@@ -281,13 +285,13 @@ class _Wait:
 @define(eq=False, slots=False)
 class Departures:
     """
-    Waits for running work and its commit before partitions leave, and drops the rest.
+    Drains and commits running work before partitions leave, and drops the rest.
 
-    It waits before an eager join, after a cooperative revocation, and at the end. For
-    the polling thread only.
+    Waits happen before an eager join, after a cooperative revocation, and at the stop.
+    For the polling thread only.
 
     Attributes:
-        work: the object that works on the records.
+        work: decides about the results of the records.
         dropped: the number of dropped records, by reason.
     """
 
@@ -309,13 +313,13 @@ class Departures:
 
     @property
     def deadline(self) -> float | None:
-        """When the wait for running work ends; None while there is no wait."""
+        """The time at which the wait for running work ends; None while there is no wait."""
         waiting = self._waiting
         return None if waiting is None else waiting.deadline
 
     @property
     def is_draining(self) -> bool:
-        """Whether no record may come, because of a wait for running work or a join."""
+        """Whether fetching is stopped, because of a wait for running work or a join."""
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
         return waits_for_all or self._may_join or self._was_joining
 
@@ -325,18 +329,18 @@ class Departures:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no running work is left at a stop, or the wait for it is over."""
+        """Whether running work has finished, or the wait for it is over."""
         waiting = self._waiting
         return waiting is None or not self.is_busy or self._clock() >= waiting.deadline
 
     @property
     def is_busy(self) -> bool:
-        """Whether a wait lacks the results of some tasks."""
+        """Whether the current wait still lacks the results of some tasks."""
         has_left = self._is_stopping and bool(self._kept.left_behind)
         return has_left or any(epoch.tasks for epoch in self._leaving())
 
     def running(self) -> int:
-        """Return the number of unfinished records in a wait."""
+        """Return the number of unfinished records that the current wait is for."""
         leaving = self._leaving()
         with self._kept.lock:
             running = sum(epoch.running for epoch in leaving)
@@ -344,7 +348,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # Returns the epochs whose running work the wait is for.
+        # Returns the epochs whose running work the current wait is for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -353,10 +357,10 @@ class Departures:
 
     def before_join(self) -> None:
         """
-        Let a join begin, or defer it. On the polling thread, inside ``poll``.
+        Allow a join to start, or defer it. On the polling thread, inside ``poll``.
 
         Raises:
-            JoinDeferred: running work must end first.
+            JoinDeferred: running work must finish before the join.
         """
         if self._group.is_lost():
             self._lose_all()
@@ -365,9 +369,9 @@ class Departures:
             raise JoinDeferred
 
     def settle(self) -> None:
-        """React to the changes of the assignment in a poll."""
+        """React to changes of the assignment that happened in a poll."""
         self._note_departed()
-        # The member has joined, or the reason for the join is gone.
+        # The member has joined, or the reason for the join no longer exists.
         is_over = not self._group.is_joining()
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
@@ -379,7 +383,7 @@ class Departures:
             self._report_leaving(self._kept.epochs.values())
         self.drop(tuple(self._kept.epochs.values()), LOST)
         self._revoked = []
-        if not self._is_stopping:  # otherwise keep the wait
+        if not self._is_stopping:  # a wait for the stop continues
             self._waiting = None
             self._may_join = True
 
@@ -398,15 +402,15 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Returns whether records of an epoch were handed out, or its floor must be
-        # committed before its partition leaves.
+        # Returns whether a partition must be drained before it leaves, because its
+        # epoch has admitted records or its floor is not committed.
         epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
         )
 
     def _note_departed(self) -> None:
-        # The mapping is another object after each change of the ownership.
+        # After each change of the ownership the mapping is a new object.
         owned = self._group.owned()
         if owned is self._owned:
             return
@@ -425,7 +429,7 @@ class Departures:
         moved = [one for one in known if self._group.was_moved(one.tp, one.ownership)]
         self.drop(moved, MOVED)
         revoked = [one for one in known if one not in moved]
-        # these were drained and committed before the join; others own them by now
+        # in an eager rebalance these epochs were drained and committed before the join
         if not keeps:
             self.drop(revoked, REVOKED)
         elif revoked:
@@ -437,18 +441,18 @@ class Departures:
     # ------------------------------------------------------------ waiting, dropping
 
     def stop(self, seconds: float) -> None:
-        """Wait for running work, for the last time; no join begins any more."""
+        """Start the last wait for running work; no join starts any more."""
         self.work.queue.halt()
         self._wait(seconds, STOP)
 
     def turn(self) -> None:
-        """End a wait that is over: drop the other records, and let the join begin."""
+        """Finish a wait that is over: drop the remaining records, and let the join start."""
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
         if self.is_busy and self._clock() < waiting.deadline:
             return
-        if self._group.is_lost():  # the next join drops everything
+        if self._group.is_lost():  # the next join drops all records
             self._report_leaving(self._kept.epochs.values())
             self._waiting = None
             return
@@ -462,19 +466,20 @@ class Departures:
 
     def _commits_in_time(self, waiting: _Wait) -> bool:
         # Returns False if the commit was refused and there is time for another try.
-        # Between two tries the loop continues to poll: the member stays in its group, and
-        # a request to stop is noticed.
+        # Between two tries the loop continues to poll, so that the member stays in its
+        # group and the worker notices a request to stop.
         if self._clock() < waiting.commit_by and self._commits.is_backing_off:
             return False
         is_committed = self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
         return is_committed or self._clock() >= waiting.commit_by
 
     def _report_leaving(self, leaving: Iterable[Epoch]) -> None:
-        # This also follows a loss of the membership: no commit is possible any more.
+        # This method also reports after a loss of the membership, when no commit is
+        # possible any more.
         self.report_wait(**self._commits.missing(leaving))
 
     def report_wait(self, **missing: Partitions) -> None:
-        """Report the length of the wait under way, and the uncommitted partitions."""
+        """Report the length of the current wait, and the uncommitted partitions."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -487,7 +492,7 @@ class Departures:
         )
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[DroppedWork]:
-        """End epochs; return the records that they still had."""
+        """Close epochs; return the records that they still had."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
@@ -505,8 +510,8 @@ class Departures:
     def _wait(self, seconds: float, reason: str) -> None:
         now, for_handlers = self._clock(), seconds
         if reason == REVOKED:
-            # The group has assigned already, and the next owner can repeat running
-            # records. Without a floor the next owner cannot know where to begin, so the
-            # commit gets all the time.
+            # The group has already assigned the partitions to next owners, which can
+            # repeat running records. But without a floor a next owner cannot know where
+            # to start, so the commit gets all the time.
             for_handlers = min(COOPERATIVE_DRAIN, seconds)
         self._waiting = _Wait(now, now + for_handlers, now + seconds, reason)

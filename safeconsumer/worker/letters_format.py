@@ -1,4 +1,4 @@
-"""Writes dead letters into the headers of their records, and reads them."""
+"""Writes the details of a dead letter into headers, and reads them from headers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from safeconsumer.worker.tracebacks import message, shortened, stack
 PREFIX = "dead-letter-"
 NULL_HEADERS = f"{PREFIX}null-headers"
 NULL_VALUE = f"{PREFIX}null-value"
-# The header of a record that was sent back to its topic, with the letter's position.
+# The header, with the position of the letter, of a record that was sent back to its topic.
 REPLAYED_FROM = f"{PREFIX}replayed-from"
 
 _TOPIC = f"{PREFIX}topic"
-# The range of a Java long, in which Kafka keeps offsets and milliseconds.
+# The most digits of a Java long, which is Kafka's type for offsets and timestamps.
 _MAX_DIGITS = 19
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -26,7 +26,7 @@ def letter_parts(
     failure: Failure,
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
-    """Return value and headers of the letter about a record that failed in a group."""
+    """Return the value and the headers of the letter for a record that failed in a group."""
     value, headers = _without_nulls(record)
     headers += [
         (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
@@ -38,7 +38,7 @@ def letter_parts(
 def _without_nulls(
     record: Any,  # noqa: ANN401 - upstream's
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
-    # Kafka has null headers, and records with neither key nor value; kafka-python's
+    # Kafka allows null headers, and records with neither key nor value; kafka-python's
     # producer (3.0.12) accepts neither.
     value, headers_before = record.value, record.headers or ()
     headers = [(name, b"" if one is None else one) for name, one in headers_before]
@@ -73,27 +73,28 @@ def _failure_headers(record: Any, failure: Failure, group: str) -> dict[str, str
 @frozen(kw_only=True)
 class Letter:
     """
-    A record of a topic of dead letters, and the values of its headers.
+    A record of a dead-letter topic, with the values of its headers.
 
     Attributes:
-        record: the record, its key and value as bytes.
-        why: the reason why it is no letter; "" for a letter. Only letters have the
-            attributes below.
+        record: the record, with key and value as bytes.
+        why: the reason why the record is not a letter; "" for a letter. Only letters
+            have the attributes below.
         topic: the topic in which the record failed.
-        partition: the record's partition there.
-        offset: the record's offset there.
-        timestamp: the record's timestamp, in milliseconds; None if the letter does not
-            have it.
-        group: the consumer group whose worker gave the record up.
-        attempts: the number of its attempts, as ``Context.attempt`` counts.
+        partition: the partition in which the record failed.
+        offset: the offset of the failed record in that partition.
+        timestamp: the timestamp of the failed record, in milliseconds; None if the
+            letter lacks one.
+        group: the consumer group in which the record failed.
+        attempts: the number of attempts, counted like ``Context.attempt``.
         exception: the class of the last exception, with its module.
-        message: the message of that exception.
-        stack: the last frames of its traceback; None in a letter that had to be brief.
-        key: the record's key.
-        value: the record's value.
-        headers: the record's own headers; a null value is empty here.
-        null_headers: the names of the headers that were null, separated by commas, cut
-            if they are too long; empty if there was none.
+        message: the message of the last exception.
+        stack: the last frames of the exception's traceback; None in a letter that had
+            to be brief.
+        key: the key of the failed record.
+        value: the value of the failed record.
+        headers: the headers of the failed record, with null values made empty.
+        null_headers: the names of the headers that were null, separated by commas, and
+            cut if too long; empty if no header was null.
     """
 
     record: Any
@@ -114,21 +115,21 @@ class Letter:
 
     @property
     def name(self) -> str:
-        """Its own place, such as ``orders.dlq:0@17``."""
+        """The position of the letter itself, such as ``orders.dlq:0@17``."""
         return f"{self.record.topic}:{self.record.partition}@{self.record.offset}"
 
     @property
     def place(self) -> str:
-        """The place at which the record failed, such as ``orders:3@1207``."""
+        """The position of the failed record, such as ``orders:3@1207``."""
         return f"{self.topic}:{self.partition}@{self.offset}"
 
 
 def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     """
-    Read a record of a topic of dead letters, with its key and value as bytes.
+    Read a record of a dead-letter topic, with its key and value as bytes.
 
-    The letter's headers come after the headers of the failed record, which may have
-    been a letter, too: so the last ones count.
+    The letter's headers come after the headers of the failed record. The failed record
+    may have been a letter, too, so the last header of each name counts.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)
@@ -170,7 +171,8 @@ def _no_letter(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's re
 
 
 def _begin(headers: Headers) -> int:
-    # Returns the index of the letter's first header; without a letter the number of headers.
+    # Returns the index of the letter's first header, or the number of headers if there
+    # is none.
     names = [name for name, _ in headers]
     if _TOPIC not in names:
         return len(names)

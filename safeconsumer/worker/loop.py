@@ -1,4 +1,4 @@
-"""Polls continuously, with bounded memory, and follows ownerships."""
+"""Polls continuously with bounded memory, and opens and closes ownerships' epochs."""
 
 import math
 import time
@@ -28,10 +28,10 @@ from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
 
-# Seconds for which the loop waits for an ownership's floor; then the loop continues
-# without it.
+# Seconds for which the loop waits for an ownership's floor before it continues without one.
 _FLOOR_SECONDS = 0.5
-# Seconds of one poll: short while records, a join or a drain need the next turn.
+# Timeouts of a poll in seconds: the short one is for turns with queued records, a join
+# or a drain.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
 
@@ -41,16 +41,18 @@ class Engine:
     Polls for a worker or a pump; the thread that calls :meth:`turn` owns the consumer.
 
     Attributes:
-        kept: the records that are kept.
+        kept: the records in memory.
         brakes: places and lifts the holds of the limits.
         commits: commits complete records.
         departures: waits for running work, and drops partitions that leave.
-        unreadable: decides about batches that cannot be read.
+        unreadable: decides what happens with batches that cannot be read.
         due_in: seconds until the next turn is due.
-        leaked: records that came for a partition under a hold of the worker.
-        gap: the longest time between two polls, in seconds, without drains.
-        idle_reason: the reason why no record can come; None if no reason is known.
-        dropped_at_end: the records of each partition that were unfinished at the end.
+        leaked: the number of records that came for a partition under a hold of the
+            worker.
+        gap: the longest time between two polls, in seconds, drains excluded.
+        idle_reason: the known reason why no record can come; None if there is no such
+            reason.
+        dropped_at_end: the unfinished records of each partition at the end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -90,7 +92,7 @@ class Engine:
     # ------------------------------------------------------------ its life
 
     def begin(self, work: Decisions) -> None:
-        """Take over the consumer."""
+        """Take over the consumer, before the first turn."""
         self._work = self.brakes.work = self.departures.work = work
         work.queue.may_come = self.brakes.may_come
         self.unreadable.work = work
@@ -101,21 +103,21 @@ class Engine:
 
     @property
     def gone(self) -> int:
-        """The number of offsets whose records were deleted before they were read."""
+        """The number of offsets whose records were deleted before the worker read them."""
         return self._group.gone - self._gone_before
 
     def last_poll_at(self) -> float:
         """Return the time of the last turn, in seconds since the epoch; any thread."""
-        # read first, so that the result is not too early
+        # this clock is read first, so that the result is not too early
         ago = self._clock() - self.polled_at
         return time.time() - ago
 
     def turn(self) -> None:
         """
-        Poll once, and do all other work; take about one poll's timeout at most.
+        Poll once and do all other work of a turn, in about one poll's timeout at most.
 
-        If a turn raises, the next turn continues with the records that this one has not
-        admitted.
+        If a turn raises, the next turn continues with the records that the failed turn
+        has not admitted.
         """
         self._refetch_unadmitted()
         self.brakes.place(
@@ -123,7 +125,7 @@ class Engine:
             floorless=self._floorless(),
         )
         self._before_poll = self._group.places()
-        self._unadmitted = None  # unknown until the poll has returned
+        self._unadmitted = None  # None means unknown, until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
         self._unadmitted = polled = self._poll()
@@ -146,29 +148,29 @@ class Engine:
             self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 
     def rest(self) -> None:
-        """Wait a moment for running work, if a poll is not possible."""
+        """Wait briefly for running work, when no poll is possible."""
         self._wait_idle(BUSY_POLL)
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
         Drop incomplete records, commit the others, and lift every hold of the worker.
 
-        The order matters: a record that is finished during the commit is
-        delivered again, and does not count as done.
+        The order matters, because a record that finishes during the commit is delivered
+        again and must not count as done.
 
         Args:
-            seconds: the limit of the commit.
+            seconds: the time limit of the commit.
 
         Returns:
-            Whether everything complete is committed.
+            Whether all complete records are committed.
         """
         self.departures.report_wait()
         try:
-            with suppress(Exception):  # in this case the consumer's owner has to seek
+            with suppress(Exception):  # on an error the consumer's owner has to seek
                 self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
             self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
-            # or the member has never joined: no commit is missing
+            # is_lost() is also true if the member never joined, so no commit is missing
             if self._group.is_lost():
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -214,11 +216,11 @@ class Engine:
     # ------------------------------------------------------------ ownerships begin
 
     def _before_join(self) -> None:
-        self._begin({})  # ownerships that began in this poll
+        self._begin({})  # for ownerships that began in this poll
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:
-        # An ownership begins once its first position is known, with or without records.
+        # An ownership starts as soon as its first position is known, even without records.
         owned = self._group.owned()
         if owned is self._begun or self._group.is_lost():
             return False
@@ -263,9 +265,9 @@ class Engine:
         ]
 
     def _follow_resets(self, polled: Polled) -> None:
-        # The position was out of range, as after retention: the committed offset is no
-        # floor any more. The epoch continues from the new position once all earlier
-        # records are done.
+        # The position was out of range, for example after retention, so the committed
+        # offset is no longer a floor. The epoch continues from the new position once
+        # all earlier records are done.
         owned = self._group.owned()
         for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
@@ -273,19 +275,19 @@ class Engine:
                 continue
             records, start = polled.get(tp), self._group.position(tp)
             if records and start is None:
-                # A hook, or another thread, has sought to the end or the beginning
-                # since these records were polled: the epoch takes them first.
+                # A hook or another thread has sought to the end or the beginning since
+                # these records were polled. The epoch admits these records first.
                 continue
             epoch.has_lost_floor = True
             if records and start is not None and start < records[0].offset:
-                # The program has sought back since: the records came too late.
+                # The program has sought back since the poll, so the records came too late.
                 self.brakes.refetched += len(polled.pop(tp))
             elif records:
                 start = records[0].offset
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
-                # the log was truncated; queued records may still exist
+                # the log was truncated; the queued records may still exist
                 if done < start:
                     self._client.go_back(tp, done)
                     self.brakes.refetched += len(polled.pop(tp, ()))
@@ -302,8 +304,8 @@ class Engine:
 
     def _admit(self, polled: Polled) -> None:
         if self._begin(polled) and self._floorless():
-            # A refused commit is tried again without waiting, and a hold keeps these
-            # partitions out meanwhile.
+            # If this commit is refused, later tries do not wait, and a hold keeps these
+            # partitions from being fetched.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._group.owned()
         for tp, records in [*polled.items()]:
@@ -332,14 +334,14 @@ class Engine:
         if len(fits) == len(records):
             return fits
         if self._is_passed(tp, records):
-            return records  # the limit is exceeded, at most by the records of a poll
-        # Another caller lifted a hold of ours during the poll, or a thread did at the
-        # low mark.
+            return records  # the limit is exceeded by one poll at most
+        # During the poll another caller, or a thread at the low mark, lifted a hold of
+        # the worker.
         self._give_back(tp, records[len(fits) :])
         return fits
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
-        # A hook or another thread may have sought since they were polled.
+        # A hook or another thread may have sought since the records were polled.
         end = records[-1].offset + 1
         if self._is_among(tp, records) or self._client.reads_on(tp, end):
             self._client.go_back(tp, records[0].offset)
@@ -349,15 +351,17 @@ class Engine:
         self.brakes.refetched += len(records)
 
     def _is_passed(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
-        # Whether a hook or another thread has sought past these records since they were
-        # polled: nothing would fetch them again. During a reset this is not known yet.
+        # Returns whether a hook or another thread has sought past these records since
+        # they were polled, so that no poll would return the records again. During a
+        # reset the answer is not known yet.
         end, position = records[-1].offset + 1, self._group.position(tp)
         is_behind = position is not None and position <= end
         return not is_behind and not self._client.reads_on(tp, end)
 
     def _is_among(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
-        # Whether the position is behind the first of these records, but not behind the
-        # last. After a seek back among them, the first ones would be passed over.
+        # Returns whether the position is after the first of these records, but not past
+        # the last one. After a seek back to one of these records, earlier ones would be
+        # skipped.
         position = self._group.position(tp)
         first, last = records[0].offset, records[-1].offset
         return position is not None and first < position <= last + 1
@@ -367,8 +371,9 @@ class Engine:
         self.departures.dropped[reason] += len(records)
 
     def _refetch_unadmitted(self) -> None:
-        # The last turn raised, for example by a Ctrl-C, before it had admitted a poll's
-        # records: the position is past them, so they are fetched again.
+        # The last turn raised, for example after a Ctrl-C, before it had admitted a
+        # poll's records. The position is past these records, so they must be fetched
+        # again.
         if not self._unadmitted and self._unadmitted is not None:
             return  # the usual case
         unadmitted, owned = self._unadmitted or {}, self._group.owned()
@@ -380,7 +385,7 @@ class Engine:
             if start is None:
                 continue
             position = self._group.position(tp)
-            # and no record was read since
+            # no record was read since the seek
             is_sought = position == self._group.moved_to(tp)
             is_sought &= not (records and self._is_among(tp, records))
             if position is not None and position > start and not is_sought:
@@ -391,7 +396,8 @@ class Engine:
     def _first_unadmitted(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> int | None:
-        # Returns the offset from which records are read again; None: no record is missing.
+        # Returns the offset from which records are read again, or None if no record is
+        # missing.
         epoch = self.kept.epochs.get(tp)
         start: int | None = None
         if epoch is not None and epoch.ownership is ownership:
@@ -399,7 +405,7 @@ class Engine:
         if records:
             first, end = records[0].offset, records[-1].offset + 1
             is_next = start is not None and first < start <= end
-            return start if is_next else first  # or the program has sought before them
+            return start if is_next else first  # otherwise the program has sought
         if self._unadmitted is not None:
             return None
         # The poll began at its earlier position, or at the target of a move since then.
@@ -413,9 +419,9 @@ class Engine:
         return min(start, int(position.offset))
 
     def _pass_gaps(self) -> None:
-        # Behind the last record there may be offsets without one, such as a
-        # transaction's marker: the position is past them. All records that any poll
-        # returned are admitted by now, so the position has passed no others.
+        # Offsets after the last record may have no record, such as a transaction's
+        # marker, and the position is past these offsets. All polled records are
+        # admitted by now, so the position has passed no other record.
         owned = self._group.owned()
         for tp, epoch in self.kept.epochs.items():
             if not epoch.records and owned.get(tp) is epoch.ownership:
@@ -427,9 +433,9 @@ class Engine:
     def _goes_back_further(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> bool:
-        # The program has sought back, but to an offset behind the first record that is
-        # not done. That record is dropped with the rest of the epoch: if the next epoch
-        # began at the seek's target, its commits would pass the record over.
+        # The program has sought back, but to an offset after the first record that is
+        # not done. The epoch is dropped together with that record. If the next epoch
+        # started at the target of the seek, its commits would skip the record.
         epoch = self.kept.epochs.get(tp)
         if epoch is None or epoch.ownership is not ownership:
             return False
@@ -441,8 +447,9 @@ class Engine:
         if done >= first:
             return False
         self.brakes.refetched += len(records)
-        # Otherwise the program has sought again since: these records came too late, and
-        # the epoch continues as if the first of the two seeks had not been made.
+        # If reads_on() is False, the program has sought again, so these records came
+        # too late. The epoch continues as if the first of the two seeks had not been
+        # made.
         if self._client.reads_on(tp, records[-1].offset + 1):
             self._client.go_back(tp, done)
             self._open(tp, ownership, done)

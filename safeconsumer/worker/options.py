@@ -1,4 +1,4 @@
-"""Declares the options of a worker, refuses impossible ones, and builds its parts."""
+"""Declares a worker's options, refuses invalid values, and builds the worker's parts."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 _Check: TypeAlias = Callable[[object, Any, Any], None]
-# The methods of our consumer that a worker needs and kafka-python's lacks.
+# Attributes that a worker needs, of which kafka-python's own consumer lacks some.
 _OURS = ("config", "holds", "pause_all")
 
 
@@ -111,15 +111,15 @@ def _suits(self: Any, _attribute: object, consumer: Any) -> None:  # noqa: ANN40
         _refuse("the consumer has no group_id, so nothing can be committed: set one")
     if config["enable_auto_commit"]:
         _refuse(
-            "the consumer commits by itself what it returned, finished or not: make "
-            "it with enable_auto_commit=False"
+            "the consumer commits returned records automatically, finished or not: "
+            "make it with enable_auto_commit=False"
         )
     _check_sizes(self.limits, config)
     half = config["max_poll_interval_ms"] / 2000
     if self.drain.revoke >= half:
         _refuse(
             f"drain.revoke {self.drain.revoke:g} s must be less than half of "
-            f"max_poll_interval_ms ({half:g} s), or a drain gets the member evicted"
+            f"max_poll_interval_ms ({half:g} s), or a drain may evict the member"
         )
 
 
@@ -151,7 +151,7 @@ class Options:
     The options of a worker. A pump and ``run_worker`` are workers, too.
 
     Raises:
-        WorkerSettingError: one is impossible; the message names it.
+        WorkerSettingError: an option is invalid; the message names the option.
     """
 
     order: OrderName = field(validator=_is_one_of(*get_args(OrderName)))
@@ -172,13 +172,13 @@ class Options:
     breaker: Breaker | None = field(validator=optional(_is_a(Breaker)))
     on_event: Hook | None
     trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))
-    # Checked last, as they must fit the others.
+    # These options are checked last, as they must fit the other options.
     consumer: Any = field(validator=_suits)
     handle: Handle | HandleBatch = field(validator=_can_be_called)
 
     @property
     def is_batch(self) -> bool:
-        """Whether the handler gets several records at a time."""
+        """Whether the handler gets several records per call."""
         return self.batch is not None
 
 
@@ -188,13 +188,13 @@ class Options:
 @frozen(kw_only=True)
 class Runtime:
     """
-    The clocks of a worker, and the function that makes the runner of its handlers.
+    The clocks of a worker, and the function that makes its runner of handlers.
 
     Attributes:
-        clock: returns the time in seconds, on the clock of everything that waits.
+        clock: returns the time in seconds, on the clock that all waits use.
         wall: returns the time of events, in seconds since the epoch.
         choose: makes the runner of handlers.
-        policy: fields of the policy that differ from those that the options set.
+        policy: fields of the policy that override those from the options.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -205,7 +205,7 @@ class Runtime:
 
 @frozen
 class WorkerParts:
-    """The parts of a worker, connected with each other; nothing runs yet."""
+    """The parts of a worker, connected with each other but not started."""
 
     emit: Emitter
     engine: Engine
@@ -216,10 +216,10 @@ class WorkerParts:
 
 def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerParts:
     """
-    Build the parts of a worker.
+    Build the parts of a worker, without starting them.
 
     Raises:
-        WorkerSettingError: a setting is impossible.
+        WorkerSettingError: a setting is invalid.
         MissingExtraError: ``trace`` is set, and OpenTelemetry's API is not installed.
     """
     refuse_circle(client.membership.consumed.has, options.dead_letter)

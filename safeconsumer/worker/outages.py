@@ -1,4 +1,4 @@
-"""Places the holds that handlers ask for, and those of breakers."""
+"""Places the holds that handlers request, and those of breakers."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -17,19 +17,20 @@ from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tracebacks import shown
 
 PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
-"""Places a hold of a scope by an owner, with a reason, for this many seconds."""
+"""Places a hold on a scope for an owner, with a reason, for a number of seconds."""
 
-# The most characters of an error's text in a reason: 1,024 bytes, up to 4 per character.
+# The most characters of an error's text in a reason, which has at most 1,024 bytes with
+# up to 4 bytes per character.
 _MOST_TEXT = 200
 
 
 class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for Decisions
     """
-    The failure of a record in an outage known to the breaker: it is no attempt.
+    A failure in an outage that a breaker has detected, so it does not count.
 
     Attributes:
         error: the handler's exception.
-        seconds: the length of the topic's hold from then on.
+        seconds: the seconds for which the topic is still held.
     """
 
     def __init__(self, error: Exception, seconds: float) -> None:
@@ -41,19 +42,19 @@ class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for De
 @define(eq=False, slots=False)
 class Outages:
     """
-    Places the holds that results request, before the results are processed.
+    Places the holds that results request, before those results are processed.
 
     A failed record is thus held already when it is queued again. Whether a hold exists
-    is read from the ledger, never remembered. A breaker counts failures in a row, and
-    its hold is like one that a handler requests: after its expiry the record that
-    failed last is tried again first. If a user lifts the hold, the breaker closes at
-    that moment, not with a result that comes long afterwards, when the hold would have
-    expired. One failure is enough to open it again: a record that failed before has
-    used its attempts, and would be given up while the outage lasts.
+    is read from the ledger and never remembered. A breaker counts failures in a row.
+    Its hold is like one that a handler requests, so after its expiry the record that
+    failed last is tried first. If a user lifts the hold, the breaker closes
+    immediately, not with a result that comes after the hold would have expired. A
+    breaker closed this way opens again at the first failure. Otherwise a record that
+    has used its attempts would be given up while the outage lasts.
 
     Attributes:
         pauses: the number of pauses that handlers requested.
-        opened: how often a breaker has opened and its hold was placed.
+        opened: the number of times that a breaker has opened and its hold was placed.
     """
 
     _queue: Queue
@@ -67,11 +68,11 @@ class Outages:
     # ------------------------------------------------------------ results
 
     def decide(self, outcome: Outcome) -> Outcome:
-        """Return a result with the decisions about it; not to be called under a lock."""
+        """Return the outcome with the decisions about it. Never call this under a lock."""
         task = outcome.task
         if self._breaker is None and not outcome.failed:
             return outcome  # the usual case
-        # A partition that is being taken away counts, too: its outage continues.
+        # A partition that is being revoked counts, too, because its outage continues.
         if task.epoch.is_closed or task.letter is not None:
             return outcome
         failed = [
@@ -87,7 +88,7 @@ class Outages:
     # ------------------------------------------------------------ pauses
 
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
-        # Returns the failure of the record if the pause is not allowed.
+        # Returns the pause, or the failure of the record if the pause is not allowed.
         pause = checked_pause(error)
         if not isinstance(pause, Pause) or pause.scope == "key":
             return pause
@@ -98,11 +99,11 @@ class Outages:
         )
         left = self._held_for(scope)
         if left >= pause.for_:
-            pause._held_for = left  # noqa: SLF001 - read for its event
+            pause._held_for = left  # noqa: SLF001 - for the event
             return pause
         try:
             self._place(scope, OUTAGE, reason, pause.for_)
-        except Exception as wrong:  # noqa: BLE001 - it is the record's failure
+        except Exception as wrong:  # noqa: BLE001 - a failure of the record
             wrong.__cause__ = pause
             return wrong
         return pause
@@ -123,7 +124,7 @@ class Outages:
     def _count(self, outcome: Outcome) -> Outcome:
         named = next((one for _, one in outcome.failed if self._is_named(one)), None)
         if named is None and not self._rows:
-            return outcome  # nearly always
+            return outcome  # the usual case
         topic = outcome.task.epoch.tp.topic
         error = "" if named is None else _text(named)
         with self._queue.kept.lock:
@@ -132,15 +133,15 @@ class Outages:
         return self._as_outage(outcome, seconds) if is_held and error else outcome
 
     def _is_named(self, error: BaseException) -> bool:
-        assert self._breaker is not None  # noqa: S101 - as above
+        assert self._breaker is not None  # noqa: S101 - see decide()
         is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))
         return is_all(error, self._breaker.on) and not is_control
 
     def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:
         # Returns the seconds for which the topic is held, and whether the hold is new.
-        assert self._breaker is not None  # noqa: S101 - as above
+        assert self._breaker is not None  # noqa: S101 - see decide()
         row, left = self._rows.get(topic), self._seconds_left(topic)
-        if left:  # the call began before the topic was held
+        if left:  # the call started before the topic was held
             return left, False
         now = self._queue.clock()
         if row is not None and now < row.until:
@@ -171,7 +172,7 @@ class Outages:
         return seconds, True
 
     def _seconds_left(self, topic: str) -> float:
-        # Returns the seconds for which the breaker still holds the topic; 0 if it does not.
+        # Returns the seconds for which the breaker still holds the topic, or 0.
         row = self._rows.get(topic)
         if row is None:
             return 0.0
@@ -183,23 +184,25 @@ class Outages:
 
     def close_lifted(self) -> None:
         """
-        Close the breaker of each topic whose hold was lifted before its time.
+        Close the breaker of each topic whose hold was lifted before its expiry.
 
-        Any thread, under no lock of ours. If a signal handler has interrupted the owner
-        of the lock, the next call closes them.
+        Any thread, under no lock of the worker. If a signal handler has interrupted the
+        owner of the lock, the next call closes the breakers.
         """
         lock = self._queue.kept.lock
-        if not self._rows or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Queue.obey asks it
+        if not self._rows or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as in Queue.obey
             return
         with lock:
             for topic, row in tuple(self._rows.items()):
-                # The order matters: a hold that ends between the two checks has expired.
+                # The order of the checks matters, because a hold that ends between them
+                # has expired.
                 if not self._seconds_left(topic) and self._queue.clock() < row.until:
                     self._lifted(topic)
 
     def _lifted(self, topic: str) -> FailureRow:
-        # The next failure opens it again, and the next success ends the row.
-        assert self._breaker is not None  # noqa: S101 - it has opened
+        # Closes the breaker so that the next failure opens it again, and a success ends
+        # the row.
+        assert self._breaker is not None  # noqa: S101 - there is a row
         self._close(topic, is_lifted=True)
         row = self._rows[topic] = FailureRow(count=self._breaker.failures - 1)
         return row
@@ -212,7 +215,7 @@ class Outages:
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
-                raise  # otherwise records fail as they do without a breaker
+                raise  # after other errors records fail as without a breaker
         finally:
             with self._queue.kept.lock:
                 row.is_placed = True
@@ -236,13 +239,13 @@ class Outages:
 
     def _as_outage(self, outcome: Outcome, seconds: float) -> Outcome:
         failed = [
-            (index, OutageFailure(one, seconds) if self._is_named(one) else one)  # type: ignore[arg-type]  # an Exception then
+            (index, OutageFailure(one, seconds) if self._is_named(one) else one)  # type: ignore[arg-type]  # an Exception
             for index, one in outcome.failed
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # No single record has caused the failure, so the batch is delivered again as a
-        # whole.
+        # An outage is not the fault of a single record, so the batch is delivered again
+        # as a whole.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
@@ -250,10 +253,11 @@ class Outages:
 
     def held_topics(self) -> dict[str, FailureRow]:
         """
-        Return the topics that the breaker holds, or tries again. The lock is held.
+        Return the topics that the breaker holds or is about to retry. The lock is held.
 
-        A topic is left out if its hold was lifted; or if the hold has ended and this
-        member has no record of the topic, as its current owner reports it.
+        A topic is left out if its hold was lifted. A topic whose hold has ended is also
+        left out if this member has no record of the topic, because the current owner
+        reports it.
         """
         now = self._queue.clock()
         here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}
@@ -265,7 +269,7 @@ class Outages:
         }
 
     def problems(self) -> list[str]:
-        """Describe each topic that the breaker holds or tries again. Any thread."""
+        """Describe each topic that the breaker holds or is about to retry. Any thread."""
         with self._queue.kept.lock:
             now, topics = self._queue.clock(), self.held_topics()
         return [
@@ -280,21 +284,21 @@ class Outages:
 
 
 def checked_pause(error: BaseException) -> BaseException:
-    """Return a pause whose fields are valid, or the error in them."""
+    """Return the pause if its fields are valid, otherwise the error in them."""
     if not isinstance(error, Pause):
         return error
     try:
         pause = Pause(error.for_, error.scope, error.reason)
-    except Exception as wrong:  # noqa: BLE001 - its fields may be anything
+    except Exception as wrong:  # noqa: BLE001 - the fields may have any value
         wrong.__cause__ = error
         return wrong
     pause.__cause__ = error.__cause__
-    pause._is_for_error = is_for_error(error)  # noqa: SLF001 - read for its event
+    pause._is_for_error = is_for_error(error)  # noqa: SLF001 - for the event
     return pause
 
 
 def scope_of(task: Task, pause: Pause) -> Scope:
-    """Return the scope that a pause of a record covers."""
+    """Return the scope that a record's pause covers."""
     tp = task.epoch.tp
     match pause.scope:
         case "partition":
@@ -305,6 +309,6 @@ def scope_of(task: Task, pause: Pause) -> Scope:
 
 
 def _text(error: BaseException) -> str:
-    # A reason is one printable line.
+    # Makes the text fit a reason, which is one printable line.
     text = "".join(one if one.isprintable() else " " for one in shown(error))
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."

@@ -1,13 +1,13 @@
 """
-Defines the parts of one ownership of a partition: lanes, their epoch, and tasks.
+Defines the parts of one ownership of a partition: its epoch, lanes and tasks.
 
 The records of a lane are handled one after the other. Every ownership has a main lane,
-with its records as they come. With ``partition`` it is the only lane, and one task of
-it is out at a time. With ``key``, and without an order, the main lane is *shared*: it
-continues while tasks of it are out, and a record that must wait moves to a lane of its
-own: a failed record, and with ``key`` each record of a key that is busy or has such a
-lane. Such a lane is removed when it is empty. Tasks and outcomes travel between a queue
-and its handlers.
+with the records in the order of the partition. With ``partition`` the main lane is the
+only one, and it has one task out at a time. With ``key``, and without an order, the
+main lane is *shared*, which means that it continues while tasks of it are out. A record
+that must wait moves from a shared lane to a lane of its own. Such a record has failed,
+or its key is busy or already has a lane. A lane of this kind is removed when it is
+empty. A queue hands tasks to its handlers, which return outcomes.
 """
 
 import enum
@@ -25,13 +25,13 @@ from safeconsumer.worker.progress import Ordinals, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
 
-# Seconds. The first estimate is slow: so the first records come one by one, over all
-# threads.
+# The first estimate of a record's duration in seconds is slow, so that the first
+# records are handed out one by one, over all threads.
 FIRST_PACE = 0.02
 
 
 class Order(enum.Enum):
-    """The choice of the records that are handled one after the other."""
+    """The option that says which records are handled one after the other."""
 
     PARTITION = "partition"
     """Records of one partition are handled one after the other."""
@@ -45,7 +45,7 @@ class Order(enum.Enum):
 
 class LaneState(enum.Enum):
     """
-    The reason for which a lane waits; only ``Queue`` changes it.
+    The condition for which a lane waits; only ``Queue`` changes the state of a lane.
 
     ========= ========================================== ==========================
     state     waits for                                  is moved on by
@@ -66,8 +66,8 @@ class LaneState(enum.Enum):
               stopped the worker
     ========= ========================================== ==========================
 
-    A shared lane is never RUNNING: it waits for none of its tasks. Only a main lane is
-    FILLING or AHEAD.
+    A shared lane is never RUNNING, because it does not wait for its tasks. Only a main
+    lane is ever FILLING or AHEAD.
     """
 
     IDLE = "idle"
@@ -83,11 +83,12 @@ class Lane:
     Records that are handled one after the other, unless the lane is shared.
 
     Attributes:
-        epoch: the ownership that they belong to.
-        key: its key in ``Epoch.lanes``; a main lane has no meaningful key.
-        again: the ordinals of records that were taken and put back; they come first.
-        fresh: the ordinals of records that were never taken; only a main lane has any.
-        state: the reason for which it waits.
+        epoch: the ownership that the lane belongs to.
+        key: the key of the lane in ``Epoch.lanes``; meaningless for a main lane.
+        again: the ordinals of records that were taken and put back; these come first.
+        fresh: the ordinals of records that were never taken; only a main lane has such
+            records.
+        state: the condition for which the lane waits.
     """
 
     __slots__ = ("again", "epoch", "fresh", "key", "state")
@@ -102,7 +103,7 @@ class Lane:
         self.state = state
 
     def __lt__(self, _other: "Lane") -> bool:
-        return False  # if two lanes are due at the same time, either may be first
+        return False  # of two lanes that are due at the same time either may be first
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)
@@ -113,35 +114,36 @@ class Lane:
 
     @property
     def is_tried(self) -> bool:
-        """Whether the first record has failed, or may have, and is handed out alone."""
+        """Whether the first record has failed, or may have, and must be handed out alone."""
         failed = self.epoch.failed
         # A revocation may have dropped the records while the lane waited.
         return bool(failed and self.again) and self.first_offset() in failed
 
     def first_offset(self) -> int:
-        """Return the offset of the first record."""
+        """Return the offset of the lane's first record."""
         return self.epoch.progress.record(next(iter(self))).offset
 
     def put_back(self, ordinals: Ordinals) -> None:
-        """Put records back in front."""
+        """Put records back at the front of the lane."""
         self.again[:0] = ordinals
 
     def cut(self, end: int) -> None:
-        """Forget the records from the ordinal ``end`` on."""
+        """Drop the records from the ordinal ``end`` on."""
         self.again = [one for one in self.again if one < end]
-        # Other records may get these ordinals: a compacted log has fewer records.
+        # Other records may get the same ordinals, because a compacted log has fewer
+        # records.
         self.fresh = range(min(self.fresh.start, end), min(self.fresh.stop, end))
 
     def drop(self) -> None:
-        """Forget all records."""
+        """Drop all records of the lane."""
         self.again.clear()
         self.fresh = self.fresh[len(self.fresh) :]
 
     def take(self, most: int, span: int) -> Ordinals:
         """
-        Take up to this many records; none if all are beyond the span.
+        Take up to ``most`` records, but none beyond the span.
 
-        A record that has failed, or may have, is taken alone.
+        A record that has failed, or may have failed, is taken alone.
         """
         epoch = self.epoch
         if self.again:
@@ -160,8 +162,8 @@ class Lane:
         return [*again, *fresh] if again else fresh
 
     def _untried(self, most: int) -> int:
-        # Returns the number of records before the first that must run alone; at least
-        # one.
+        # Returns how many records come before the first one that must run alone; at
+        # least 1.
         for count, ordinal in enumerate(self.again[:most]):
             if self.epoch.progress.record(ordinal).offset in self.epoch.failed:
                 return max(1, count)
@@ -171,17 +173,18 @@ class Lane:
 @define(eq=False)
 class FailedRecord:
     """
-    The history of a record that has failed, or may have.
+    The history of a record that has failed, or may have failed.
 
     Attributes:
-        count: how many of its attempts have failed.
-        answer: the error that a batch reported for it, kept until the record before it
-            is decided: the task, its index there, the error, and when it was raised.
-        blocks_since: the time since which it blocks its lane, as it failed for good;
-        None: it does not.
-        letter: the failure that makes it a dead letter, its last step; None: call the
+        count: the number of failed attempts.
+        answer: the error that a batch reported for the record, kept until the record
+            before it is decided on. The tuple has the task, the index in the task, the
+            error, and the time of the error.
+        blocks_since: the time since which the record, which failed for good, blocks its
+            lane; None if it does not block.
+        letter: the failure for the record's dead letter; None if the record goes to the
             handler.
-        tries: the number of failed calls of the sink with it.
+        tries: the number of failed calls of the sink with the record.
     """
 
     count: int = 0
@@ -197,10 +200,10 @@ class UnreadableBatch:
     The next batch of a partition, which cannot be read.
 
     Attributes:
-        error: the last one, with the first offset that cannot be read.
-        since: the time of the first such error, on the clock.
+        error: the last error, with the first offset that cannot be read.
+        since: the time of the first such error, on the worker's clock.
         failures: the number of fetches that failed.
-        then: the final policy for it; None while it is tried again.
+        then: the final policy for the batch; None while it is fetched again.
     """
 
     error: CorruptBatchError
@@ -212,34 +215,36 @@ class UnreadableBatch:
 @define(eq=False, repr=False)
 class Epoch:
     """
-    All work on a partition in one ownership; after its end it changes nothing.
+    All work on a partition in one ownership; a closed epoch changes nothing.
 
     Attributes:
         tp: the partition.
         ownership: the object that identifies the ownership.
-        number: its number, for people and journals.
-        losses: how often the membership was lost before it.
-        progress: the state of its records.
-        load: incomplete records and their bytes, in ``records`` and ``bytes``.
-        running: the number of these that are handed over to handlers.
-        tasks: the tasks with these records.
-        pace: the seconds that a record has taken lately.
-        moved_at: when a record was last completed, or the first record came.
-        main: the lane of the records as they come.
-        lanes: the other lanes: by key, or without an order by the offset of the first.
-        busy: by key, the keys of main's tasks that are out, and of tasks of earlier
-            ownerships.
-        ready: the lanes that may be handed out, in their order.
-        allowed: the first ordinal whose record must not begin yet.
-        failed: by offset, records that have failed, or may have.
-        unreadable: the next batch, if it cannot be read.
-        revoked: set when the ownership ended or is about to.
-        is_closed: whether it has ended.
-        is_held: whether none of its records may begin: a hold that is not a worker's
-            covers the partition, or the ownership has ended.
-        committed: the offset that is committed for it; -1: none.
-        reset: the number of the position's reset that gave its floor; 0: none.
-        has_lost_floor: whether a later reset has made its floor invalid.
+        number: the number of the ownership, for people and journals.
+        losses: the number of times that the membership was lost before the ownership.
+        progress: the state of the records.
+        records: the number of incomplete records.
+        bytes: the size of the incomplete records.
+        running: the number of records that are handed over to handlers.
+        tasks: the tasks with the records that are handed over.
+        pace: the seconds that a record has recently taken.
+        moved_at: the time when a record was last completed, or when the first record
+            came.
+        main: the lane of all records in the order of the partition.
+        lanes: the other lanes by key; without an order, by the offset of their record.
+        busy: the keys of tasks of earlier ownerships that are out, and with ``key``
+            also those of the main lane's tasks.
+        ready: the lanes that may be handed out, in order.
+        allowed: the first ordinal whose record must not be handed out yet.
+        failed: the records that have failed, or may have failed, by offset.
+        unreadable: the next batch of the partition, if that batch cannot be read.
+        revoked: set when the ownership has ended or is about to end.
+        is_closed: whether the epoch is closed.
+        is_held: whether none of the records may be started, because a hold other than a
+            worker's covers the partition, or the ownership has ended.
+        committed: the offset that is committed in this ownership; -1 if none is.
+        reset: the number of the position's reset from which the floor comes; 0 if none.
+        has_lost_floor: whether a later reset has made the floor invalid.
     """
 
     tp: TopicPartition
@@ -268,36 +273,36 @@ class Epoch:
     has_lost_floor: bool = False
 
     def all_lanes(self) -> Iterator[Lane]:
-        """Yield every lane, with records or without."""
+        """Yield every lane, even those without records."""
         yield self.main
         yield from self.lanes.values()
 
     def allow(self, span: int) -> int:
-        """Return the first ordinal whose record must not begin before the watermark moves."""
+        """Return the first ordinal that must not be handed out before the watermark moves."""
         self.allowed = self.progress.first_incomplete(self.tasks) + span
         return self.allowed
 
     def watermark(self) -> Watermark:
-        """Return the watermark, which includes complete records of tasks that are out."""
+        """Return the watermark; complete records of unfinished tasks count."""
         return self.progress.watermark(self.tasks)
 
     # ------------------------------------------------------------ failures
 
     def fail(self, offset: int) -> FailedRecord:
-        """Return the history of a record that has failed; from now on it runs alone."""
+        """Return the history of a record that has failed, and that runs alone from now on."""
         return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
-        """Return whether holds alone prevent work on a record."""
+        """Return whether only holds prevent work on a record."""
         ready = (lane.first_offset() for lane in self.ready if lane)
         return self.is_held and offset in ready
 
     def keep_pace(self, seconds: float) -> None:
         """
-        Note how long a record took, on average of a hand-over.
+        Update the pace with the mean duration of a hand-over's records.
 
-        The pace falls quickly and rises slowly: a thread that waited for the interpreter's
-        lock looks slow, and more threads would make it wait longer.
+        The pace falls quickly and rises slowly, because a thread that waited for the
+        interpreter's lock looks slow, and more threads would only make it wait longer.
         """
         weight = 0.9 if seconds < self.pace else 0.1
         self.pace += weight * (seconds - self.pace)
@@ -305,13 +310,13 @@ class Epoch:
     # ------------------------------------------------------------ dropping records
 
     def drop_queued(self) -> None:
-        """Forget the queued records; running ones continue."""
+        """Drop the queued records; running records continue."""
         self.revoked.set()
         for lane in self.all_lanes():
             lane.drop()
 
     def forget_all(self) -> None:
-        """Drop all records: a thread that still has one of the lanes may keep it for long."""
+        """Drop all records, which a thread that still refers to a lane would keep alive."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
         self.progress = Progress(self.watermark().offset)
@@ -322,17 +327,19 @@ class Epoch:
 
     def first_unbegun(self, at_once: int) -> int:
         """
-        Return the ordinal behind the last record that was begun.
+        Return the ordinal after the last record that was begun.
 
         Args:
-            at_once: how many of a lane that failed are delivered again as one.
+            at_once: the number of a failed lane's records that are delivered again
+                together.
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
-            # The first records of a lane that waits after a failure were begun before.
+            # The first records of a lane that waits after a failure have been begun
+            # already.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
-                kept = 1  # the record is delivered again alone
+                kept = 1  # such a record is delivered again alone
             queued.update([*lane][kept:])
         end, progress = self.progress.admitted, self.progress
         while end - 1 in queued and progress.record(end - 1).offset not in self.failed:
@@ -340,7 +347,7 @@ class Epoch:
         return end
 
     def cut(self, end: int) -> int:
-        """Forget the records from ``end`` on, none of which was begun; return its offset."""
+        """Drop the records from ``end`` on, of which none was begun; return their offset."""
         for lane in self.all_lanes():
             lane.cut(end)
         return self.progress.cut(end)
@@ -350,24 +357,26 @@ class Epoch:
 
 
 Indexes: TypeAlias = Sequence[int]
-"""Records of a task, by their places in it."""
+"""Indexes of records in a task."""
 
 
 @frozen(eq=False)
 class Task:
     """
-    Records of one ownership that a handler works on, in this order.
+    Records of one ownership that a handler works on in this order.
 
     Attributes:
-        lane: the lane they come from, or the first of several.
-        ordinals: the records, as the ownership knows them.
-        records: the records themselves; None where one is complete. The caller that has
-            the task marks it so, on any thread and without a lock.
-        keys: the keys on which no other task may work meanwhile, as keys of a mapping.
+        lane: the lane from which the records come, or the first of several lanes.
+        ordinals: the ordinals of the records in their ownership.
+        records: the records themselves; None in the place of a complete record. The
+            code that runs the task sets the None, on any thread and without a lock.
+        keys: the keys on which no other task may work at the same time, as keys of a
+            mapping.
         attempt: the number of this attempt, from 1.
-        tried: the offset of its only record, if that has failed before, or may have.
-        letter: the failure of its only record, with which the sink is called; None: the
-            handler is called.
+        tried: the offset of the only record, if it has failed before, or may have
+            failed.
+        letter: the failure of the only record, with which the sink is called; None if
+            the handler is called.
     """
 
     lane: Lane
@@ -380,36 +389,36 @@ class Task:
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch it belongs to."""
+        """The epoch that the task belongs to."""
         return self.lane.epoch
 
     @property
     def indexes(self) -> range:
-        """The places of its records."""
+        """The indexes of the task's records."""
         return range(len(self.records))
 
     def record(self, index: int) -> AnyRecord:
-        """Return one of its records that is not complete."""
+        """Return an incomplete record of the task."""
         record = self.records[index]
-        assert record is not None  # noqa: S101 - see above
+        assert record is not None  # noqa: S101 - incomplete
         return record
 
     def place(self, index: int) -> str:
-        """Name one of its records, as text for people."""
+        """Name a record of the task, as text for people."""
         tp, record = self.epoch.tp, self.records[index]
         where = "a finished record" if record is None else f"offset {record.offset}"
         return f"{partition_text(*tp)} {where}"
 
     def finish(self, index: int) -> None:
-        """Mark one of its records complete."""
+        """Mark a record of the task complete."""
         self.records[index] = None
 
     def done(self) -> int:
-        """Return how many of its records are complete."""
+        """Return how many records of the task are complete."""
         return sum([record is None for record in self.records])
 
     def ordinals_of(self, indexes: Indexes) -> Ordinals:
-        """Return some of its records as the ownership knows them."""
+        """Return the ordinals of some records of the task."""
         if type(indexes) is range:
             return self.ordinals[indexes.start : indexes.stop]
         return [self.ordinals[index] for index in indexes]
@@ -422,14 +431,14 @@ class Outcome:
 
     Attributes:
         task: the task.
-        finished: indexes of the records that are done, and marked as done.
+        finished: indexes of the records that are done, and marked complete in the task.
         failed: indexes of failed records, with their errors.
-        left: indexes of records that were not begun.
-        seconds: the duration of the task.
-        failing: the part of these seconds that failed calls took.
-        is_suspect: whether several records failed together and any of them, but not
-            all, may be the cause: they are tried one by one, and none counts as failed
-            yet.
+        left: indexes of records that no handler has begun.
+        seconds: the duration of the whole task.
+        failing: the part of that duration that failed calls took.
+        is_suspect: whether several records failed together, and any one of them may be
+            the cause. These records are tried one by one, and none of them counts as
+            failed yet.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""Keeps the state of one ownership's records, and the offset to commit."""
+"""Keeps track of one ownership's records, and of the offset to commit."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -9,34 +9,34 @@ from attrs import frozen
 from safeconsumer.worker.records import AnyRecord
 
 Ordinals: TypeAlias = Sequence[int]
-"""Records of an ownership, each by the number of records admitted before it."""
+"""Numbers of records: each is the count of records that the ownership admitted before."""
 
-# Bytes that a record takes besides key, value and headers: the tuple, its numbers and
-# what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
-# of it here is the rest.
+# The memory in bytes of a record without key, value and headers. The tuple, its numbers
+# and Python's overhead per object take 360 bytes (sys.getsizeof, 3.11), and this
+# module's entries for a record take the rest.
 OVERHEAD_BYTES = 400
 
 
 class OpenTask(Protocol):
-    """A task that is out: some records of an ownership, None where one is complete."""
+    """A task that is out, with some records of an ownership."""
 
     @property
     def ordinals(self) -> Ordinals:
-        """The records, as the ownership knows them."""
+        """The ordinals of the records in the ownership."""
 
     @property
     def records(self) -> Sequence[AnyRecord | None]:
-        """The records themselves."""
+        """The records themselves; None in the place of a complete record."""
 
 
 @frozen
 class Watermark:
     """
-    All records before ``offset`` are complete.
+    A mark before which all records are complete.
 
     Attributes:
-        offset: the next offset to be consumed, which is the one to commit.
-        leader_epoch: at least the leader epoch of the last complete record; -1 if
+        offset: the next offset to be consumed, which is the offset to commit.
+        leader_epoch: the leader epoch of the last complete record or a later one; -1 if
             unknown.
     """
 
@@ -46,32 +46,33 @@ class Watermark:
 
 class Progress:
     """
-    The records of one ownership, from the first that is not released.
+    The records of one ownership, from the first unreleased record on.
 
     Each record is identified by its ordinal, the number of records admitted before it.
-    A record is released when its task comes back. Until then its handler marks it
-    complete in the task itself, on any thread and without a lock; the attributes of
+    A record is released when its task returns. Until then the handler marks the record
+    complete in the task itself, on any thread and without a lock. The attributes of
     this class are read and changed under the lock of ``KeptRecords``.
 
     Args:
         start: the offset from which the ownership reads.
-        leader_epoch: at least the leader epoch of the record before it; -1 if unknown.
+        leader_epoch: the leader epoch of the record before ``start`` or a later one; -1
+            if unknown.
     """
 
     __slots__ = ("_came", "_done", "_end", "_first", "_records", "_sizes")
 
     def __init__(self, start: int, leader_epoch: int = -1) -> None:
-        self._first = 0  # the ordinal of the first in these lists
+        self._first = 0  # the ordinal of the first entry in the lists
         self._records: list[AnyRecord | None] = []
         self._sizes: list[int] = []
         self._done = bytearray()
-        self._came: list[tuple[int, float]] = []  # first ordinal of each poll, and time
-        # the offset to commit once all are complete
+        self._came: list[tuple[int, float]] = []  # of each poll: first ordinal, time
+        # the watermark once all records are complete
         self._end = Watermark(start, leader_epoch)
 
     @property
     def admitted(self) -> int:
-        """The number of records that were ever admitted."""
+        """The number of all records admitted so far."""
         return self._first + len(self._done)
 
     @property
@@ -83,12 +84,12 @@ class Progress:
         self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
     ) -> None:
         """
-        Append the records of a poll; their offsets are higher than all earlier ones.
+        Append the records of a poll, whose offsets are higher than all earlier ones.
 
         Args:
             records: the records.
-            sizes: the bytes of each, as they count against limits.
-            now: when they came, on the worker's clock.
+            sizes: the bytes of each record, as counted against the limits.
+            now: the time at which the records came, on the worker's clock.
         """
         self._trim()
         self._came.append((self.admitted, now))
@@ -112,20 +113,20 @@ class Progress:
     # ------------------------------------------------------------ records
 
     def record(self, ordinal: int) -> AnyRecord:
-        """Return a record that is not released."""
+        """Return a record that has not been released."""
         record = self._records[ordinal - self._first]
-        assert record is not None  # noqa: S101 - see above
+        assert record is not None  # noqa: S101 - released
         return record
 
     def records(self, ordinals: Ordinals) -> list[AnyRecord | None]:
-        """Return records that are not released."""
+        """Return records that have not been released."""
         first = self._first
         if type(ordinals) is range:
             return self._records[ordinals.start - first : ordinals.stop - first]
         return [self._records[ordinal - first] for ordinal in ordinals]
 
     def release(self, ordinals: Ordinals) -> int:
-        """Free records that are complete; return their bytes."""
+        """Free complete records; return their size in bytes."""
         first, count = self._first, len(ordinals)
         if type(ordinals) is range:
             some = slice(ordinals.start - first, ordinals.stop - first)
@@ -140,11 +141,11 @@ class Progress:
         return sum([sizes[at] for at in places])
 
     def size(self, ordinal: int) -> int:
-        """Return the bytes of a record, as they count against limits."""
+        """Return the bytes of a record, as counted against the limits."""
         return self._sizes[ordinal - self._first]
 
     def cut(self, end: int) -> int:
-        """Forget the records from ``end`` on, none of which was begun; return its offset."""
+        """Drop the records from ``end`` on, of which none was begun; return their offset."""
         at, record = end - self._first, self.record(end)
         self._end = Watermark(record.offset, _epoch_of(record))
         del self._records[at:], self._sizes[at:], self._done[at:]
@@ -156,25 +157,26 @@ class Progress:
 
     def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
-        Note the offset that is reached once all records are complete.
+        Raise the offset to commit once all records are complete.
 
-        The offsets before it have no further records: they are transaction markers, or
-        were compacted.
+        The offsets before the given one have no more records, because they belong to
+        transaction markers or were compacted.
         """
         if self.floor() == self.admitted and offset > self.next_offset:
             self._end = Watermark(offset, leader_epoch)
 
     def floor(self) -> int:
-        """Return the ordinal of the first record that is not released."""
+        """Return the ordinal of the first unreleased record."""
         at = self._done.find(0)
         return self._first + (len(self._done) if at < 0 else at)
 
     def first_incomplete(self, tasks: Collection[OpenTask]) -> int:
         """
-        Return the ordinal of the first record that is not complete.
+        Return the ordinal of the first incomplete record.
 
         Args:
-            tasks: those that are out; records that are marked complete in them count.
+            tasks: the tasks that are out; records marked complete in a task count as
+                complete.
         """
         done = bytearray(self._done) if tasks else self._done
         for task in tasks:
@@ -186,25 +188,26 @@ class Progress:
 
     def watermark(self, tasks: Collection[OpenTask]) -> Watermark:
         """
-        Return the watermark; at first, the offset at which the ownership began.
+        Return the watermark, which at first is the offset at which the ownership began.
 
         Offsets without a record, from compaction or transactions, count as complete.
 
         Args:
-            tasks: those that are out; records that are marked complete in them count.
+            tasks: the tasks that are out; records marked complete in a task count as
+                complete.
         """
         first = self.first_incomplete(tasks)
         if first == self.admitted:
             return self._end
         record = self.record(first)
-        # The leader epoch is at least the last complete record's, as a truncation check
-        # requires.
+        # This record's leader epoch is not older than the last complete record's, as a
+        # truncation check requires.
         return Watermark(record.offset, _epoch_of(record))
 
 
 def sizes_of(records: Sequence[AnyRecord]) -> list[int]:
-    """Return the bytes of each record, as they count against limits."""
-    return [  # without a call, as this runs for every record
+    """Return the bytes of each record, as counted against the limits."""
+    return [  # inlined, because this code runs for every record
         (record.serialized_value_size or 0)
         + (record.serialized_key_size or 0)
         + (record.serialized_header_size or 0)

@@ -1,4 +1,4 @@
-"""Runs a worker for programs with their own loop, which take batches from it."""
+"""Runs a worker for programs with a loop of their own, which gets batches."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ from safeconsumer.worker.worker import Worker
 
 
 def _hand_out(_records: object, _context: object) -> None:
-    """Do nothing: a pump hands its records out, and calls no handler."""
+    """Do nothing, because a pump hands out batches and calls no handler."""
 
 
 class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump; after the block the program gets it back, open.
+    The consumer of a pump, which the program gets back open after the block.
 
-    The journal has the polls and commits of the pump, and no calls of handlers.
+    The journal contains the polls and commits of the pump, but no calls of handlers.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - checked
@@ -46,13 +46,13 @@ class _LentConsumer(ConsumerClient):
         self.journal = None
 
     def lend(self) -> None:
-        """Remember the program's own report of running records, until the pump ends."""
+        """Keep the program's own report of running records until the pump ends."""
         self._busy_before = self.membership.busy
 
     def leave(self, _timeout: float, last: Sequence[DroppedWork]) -> None:
-        """Go back to the first record of each partition that is not done."""
+        """Move each partition's position back to the first record that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # The program polls again; it may still work on an abandoned batch.
+        # The program polls again after the block, and may still work on an abandoned batch.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
         group.set_deserializers(self.readers.key, self.readers.value)
@@ -64,69 +64,70 @@ class _LentConsumer(ConsumerClient):
                 continue
             done, position = one.mark.offset, group.position(one.tp)
             if one.records == 0 and not self.reads_on(one.tp, done):
-                # the program has sought, and all records before the target are done
+                # the program has sought, and all records are done
                 continue
-            # otherwise the program has sought back
+            # a lower position is the target of a seek
             if position is None or position > done:
                 self.go_back(one.tp, done)
 
 
 class Pump:
     """
-    Polls with bounded memory and commits what is done, while you do the work.
+    Polls with bounded memory and commits finished records, while you do the work.
 
     ``with Pump(consumer) as pump: for batch in pump: ...; batch.done()``. A separate
-    thread polls from the beginning of the block to its end, so however long you take
-    for a batch, the member is not evicted; in the block the consumer belongs to that
-    thread, and you may only make the calls that any thread may make. While too many
-    records are out, the thread continues to poll, with everything held, and waits.
+    thread polls from the start of the block to its end, so the member is not evicted
+    however long you take for a batch. Inside the block the consumer belongs to that
+    thread, and you may only make the calls that are allowed on any thread. While too
+    many records are out, the thread continues to poll with everything held.
 
-    A pump is a :class:`Worker` whose records you take: an error that comes out of the
-    loop has ended the pump, and it hands out no more batches.
+    A pump is a :class:`Worker` that gives you its records. An error that the loop
+    raises has stopped the pump, which then hands out no more batches.
 
     Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
-    commits. After an exception the batch that was handed out last is not waited for,
-    unless another thread has answered for some of it. The consumer is yours again, at
-    the first record of each partition that is not done, or where a seek of yours has set
-    it if that is before it: close it afterwards.
+    commits. After an exception the pump does not wait for the batch that was handed out
+    last, unless another thread has answered for some of its records. After the block
+    the consumer is yours again, and you must close it. Each position is at the first
+    record that is not done, or at the target of your own seek if that is lower.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
-            deserializers are called where batches are handed out: their exceptions are
-            failures of the record, see :class:`DeserializationError`. In the block
+            deserializers run when batches are handed out, so their exceptions are
+            failures of the record, see :class:`DeserializationError`. Inside the block
             ``commit``, ``commit_async`` and ``group_metadata`` raise
-            :class:`CommitRefusedError`, ``poll`` and iteration
-            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
-            :class:`ConsumerInUseError`.
-        order: ``unordered`` hands out batches of one partition side by side;
-            ``partition`` hands out the next one when the one before is answered, so
-            that failed records come before those behind them.
-        limits: how many records and bytes may be out.
+            :class:`CommitRefusedError`; ``poll`` and iteration raise
+            :class:`ConcurrentPollError`; and ``close``, ``unsubscribe`` and ``assign``
+            raise :class:`ConsumerInUseError`.
+        order: ``unordered`` hands out several batches of a partition at a time;
+            ``partition`` hands out a batch only when the previous one is answered, so
+            that failed records come before later ones.
+        limits: how many records and bytes may be kept at a time.
         retry: how often, and when, a failed record is delivered again.
-        dead_letter: the place for records that failed for good: a :class:`DeadLetter`,
-            or a callable ``(record, failure)`` that returns once they are safe. It is
-            called in a thread of the pump, once you ask for more batches.
-        on_exhausted: without ``dead_letter``, and for records that cannot be dead
-            letters: ``stop`` the pump, ``skip`` the record, or ``block`` until somebody
-            acts.
+        dead_letter: the target of records that failed for good: a :class:`DeadLetter`,
+            or a callable ``(record, failure)`` that returns once the record is safe.
+            The callable runs in a thread of the pump, after you have requested more
+            batches.
+        on_exhausted: the policy without ``dead_letter``, and for records that cannot
+            become dead letters: ``stop`` the pump, ``skip`` the record, or ``block``
+            until somebody intervenes.
         drain: how long to wait for batches that are out.
         commit: when to commit.
         breaker: holds a topic while its records fail with errors that look like an
             outage. See :class:`Breaker`.
-        on_event: takes every event; events become structlog lines too, unless the
-            consumer has ``log=False``. Its exceptions are counted in
-            :attr:`hook_failures`. If it does not return, the thread that leaves the
-            block commits, and no hook of the consumer is called any more.
+        on_event: called with every event; events become structlog lines too, unless the
+            consumer has ``log=False``. Exceptions of ``on_event`` are counted in
+            :attr:`hook_failures`. If a call does not return, the block still ends with
+            a commit, and no hook of the consumer is called any more.
 
     Raises:
-        WorkerSettingError: a setting is impossible, such as a dead-letter topic that
-            the consumer itself consumes; the message has the reason. For ``on_event`` it is a
-            :class:`HookTypeError`.
-        WorkerStateError: entered a second time, or while another Worker or Pump has the
-            consumer.
+        WorkerSettingError: a setting is invalid, such as a dead-letter topic that the
+            consumer itself consumes; the message has the reason. For ``on_event`` the
+            error is a :class:`HookTypeError`.
+        WorkerStateError: the pump is entered a second time, or while another Worker or
+            Pump uses the consumer.
 
-    Thread rules: one thread iterates; ``stop``, ``healthy`` and ``stats`` on any, and
-    ``stop`` in a signal handler.
+    Thread rules: one thread iterates; ``stop``, ``healthy`` and ``stats`` may be called
+    on any thread, and ``stop`` in a signal handler, too.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
@@ -147,7 +148,7 @@ class Pump:
             consumer=consumer,
             handle=_hand_out,
             order=order,
-            # set to the number of records of one poll, once the consumer is checked
+            # the policy sets the number of records of one poll
             batch=1,
             limits=limits,
             retry=retry,
@@ -188,7 +189,7 @@ class Pump:
         self._thread.start()
         try:
             self._out.begun.wait()
-        except BaseException:  # after a Ctrl-C here no __exit__ follows
+        except BaseException:  # after a Ctrl-C during the wait no __exit__ follows
             self._worker.stop(drain=False)
             raise
         return self
@@ -224,42 +225,43 @@ class Pump:
     def _work(self) -> None:
         try:
             self._worker.run()
-        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
+        except BaseException as error:  # noqa: BLE001 - raised when batches are taken
             self._error = error
         finally:
             self._out.begun.set()
 
     def stop(self) -> None:
-        """Stop handing out batches; any thread, and a signal handler too."""
+        """Stop handing out batches, on any thread or in a signal handler."""
         self._is_stop_asked = True
 
     @property
     def is_stopping(self) -> bool:
-        """Whether no more batches are handed out, after :meth:`stop` or a ``StopWorker``."""
+        """Whether the pump hands out no more batches after :meth:`stop` or ``StopWorker``."""
         return self._is_stop_asked or self._decisions.is_stop_asked
 
     # ------------------------------------------------------------ batches
 
     def __iter__(self) -> Iterator[Batch]:
         """
-        Hand out batches, one at a time, until :meth:`stop` is called.
+        Yield batches, one at a time, until :meth:`stop` is called.
 
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
-            DeadLetterLimitError: too many records failed for good.
+            DeadLetterLimitError: the share of records that failed for good is too high.
             UnansweredBatchError: a batch was dropped without an answer.
-            WorkerStateError: outside of the ``with`` block.
-            BaseException: any exception that ``poll`` raised.
+            WorkerStateError: the pump is used outside of its ``with`` block.
+            BaseException: any exception that ``poll`` raises.
         """
         while not self.is_stopping:
             yield from self._take(1)
 
     def turn(self) -> list[Batch]:
         """
-        Return all batches that may be worked on now; waits for at most 0.25 s.
+        Return all batches that are ready; waits for at most 0.25 s if there is none.
 
-        Use it in a loop with other tasks. It raises the same errors as iterating. While
-        :attr:`is_stopping` it returns no batch, at once: leave the loop then.
+        Use this method in a loop with other tasks. The call raises the same errors as
+        iterating. While :attr:`is_stopping` is true, the call returns no batch and does
+        not wait; leave the loop then.
         """
         return self._take(float("inf"))
 
@@ -290,37 +292,38 @@ class Pump:
 
     def healthy(self) -> Health:
         """
-        Return whether the pump is well, and its problems; any thread.
+        Return whether the pump is healthy, and its problems. Any thread.
 
-        The result is as that of :meth:`Worker.healthy`. It also names a batch whose
-        records have had no answer for ``Limits.age``, for example if the program forgot
-        ``done()``; a ``HandlerStalled`` event names it once.
+        The result is the same as for :meth:`Worker.healthy`. The reasons also name a
+        batch whose records have had no answer for ``Limits.age``, for example because
+        the program forgot to call ``done()``. A ``HandlerStalled`` event names that
+        batch once.
         """
         return self._worker.healthy()
 
     def stats(self) -> Stats:
         """
-        Return the pump's numbers at this moment; any thread.
+        Return the pump's current numbers. Any thread.
 
-        The numbers are as those of :meth:`Worker.stats`. Records in batches that are
-        out count as ``running``; ``handler_seconds`` is empty, as the pump calls no
-        handler.
+        The numbers are the same as for :meth:`Worker.stats`. Records in batches that
+        are out count as ``running``; ``handler_seconds`` is empty, because a pump calls
+        no handler.
         """
         return self._worker.stats()
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """The consumer of the pump."""
+        """The consumer that the pump was made with."""
         return self._worker.consumer
 
     @property
     def held_records(self) -> int:
-        """The number of records that are out or wait to be handed out."""
+        """The number of records that are out, or that wait to be handed out."""
         return self._decisions.queue.kept.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """The number of errors of ``on_event``, by its ``repr``; the log has the first."""
+        """The number of exceptions of ``on_event``, by its ``repr``; the first is logged."""
         return self._worker.hook_failures
 
     def __repr__(self) -> str:

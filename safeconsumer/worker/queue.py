@@ -1,4 +1,4 @@
-"""Chooses the queued record that a free handler gets."""
+"""Chooses the queued records that a free handler gets."""
 
 import heapq
 import itertools
@@ -21,7 +21,7 @@ from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.turns import Turns
 
-# The most records of one hand-over, and the approximate seconds that it takes.
+# The maximum number of records of a hand-over, and the seconds that a hand-over takes.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 
@@ -31,12 +31,12 @@ OnExhausted = Literal["stop", "skip", "block"]
 @frozen(kw_only=True)
 class Policy:
     """
-    The treatment of failures, and the number of records of a hand-over.
+    The rules for failures, and for the size of a hand-over.
 
     Attributes:
-        sink: takes a dead letter; None without dead letters.
-        quantum: the most records of one hand-over.
-        within: seconds that a batch with fewer records waits for more.
+        sink: sends a dead letter; None without dead letters.
+        quantum: the maximum number of records of a hand-over.
+        within: seconds for which a smaller batch waits for more records.
     """
 
     retry: Retry
@@ -52,27 +52,28 @@ class Policy:
     draw: Callable[[], float] = field(default=random.random)
 
 
-# Seconds of one hand-over of records that several threads could share.
+# Seconds that a hand-over takes if several threads could share its records.
 SHARED_SECONDS = 0.001
-# Seconds. Records that take less are not worth another thread: their handlers compute,
-# and two computing threads slow each other down.
+# Records that take less than these seconds are not worth another thread, because their
+# handlers compute, and two computing threads slow each other down.
 WORTH_WAKING = 0.00002
-# The keys of a task if the records of a partition wait for each other.
+# The keys of a task if a partition's records are handled one after the other.
 _WHOLE: Mapping[object, None] = {None: None}
 
 
 class Queue:
     """
-    Moves lanes from state to state, and hands out their records.
+    Moves lanes from state to state, and hands out the records of ready lanes.
 
-    Only a queue changes the state of a lane; :class:`LaneState` has the table.
+    Only a queue changes the state of a lane; see the table of :class:`LaneState`.
 
-    Methods that do not take the lock are called with it held: see ``kept.py``.
+    Methods that do not take the lock must be called with the lock held, see
+    ``kept.py``.
 
     Attributes:
         ready: the lanes that may be handed out.
         ledger: the consumer's holds.
-        may_come: returns whether more records of a partition may come now.
+        may_come: returns whether more records of a partition may be fetched now.
     """
 
     def __init__(
@@ -100,25 +101,25 @@ class Queue:
         self._woken = 0
         self._obeyed: View | None = None
         self._on_ready: Callable[[], None] | None = None
-        # lanes in turn, if dead letters are claimed separately
+        # lanes with dead letters, if these are claimed separately
         self._letters: deque[Lane] = deque()
         self._on_letter: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ holds of others
 
     def obey_if_changed(self) -> None:
-        """Obey the holds of this moment. Any thread, under no lock of ours."""
+        """Apply the holds if they have changed. Any thread, under no lock of the worker."""
         if self.ledger.view() is not self._obeyed:
             self.obey()
 
     def obey(self) -> None:
         """
-        Obey the holds: covered partitions are set aside, the others continue.
+        Apply the current holds: held partitions are set aside, and the others continue.
 
-        If a signal handler has interrupted the owner of the lock, the next claim does
-        this.
+        If a signal handler has interrupted the owner of the lock, the next claim
+        applies the holds.
         """
-        if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as in threading.Condition
             self._obeyed = None
             return
         with self.kept.lock:
@@ -129,7 +130,7 @@ class Queue:
             self._announce_letters()
 
     def obey_for(self, epoch: Epoch) -> None:
-        """Obey the applied holds for an epoch that gets records, which may be new."""
+        """Apply the current holds to an epoch that gets records, and that may be new."""
         self.obey_if_changed()
         with self.kept.lock:
             if self._obeyed is not None and not epoch.is_closed:
@@ -142,7 +143,7 @@ class Queue:
     # ------------------------------------------------------------ adding and removing
 
     def admit(self, epoch: Epoch) -> None:
-        """Queue the records that an epoch has got. For the polling thread only."""
+        """Queue an epoch's new records. For the polling thread only."""
         self.obey_for(epoch)
         with self.kept.lock:
             if epoch.main and epoch.main.state is LaneState.IDLE:
@@ -151,14 +152,14 @@ class Queue:
             self.wake_one()
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """Forget the queued records of these epochs; running ones continue."""
+        """Drop the queued records of these epochs; running records continue."""
         with self.kept.lock:
             for epoch in epochs:
                 epoch.drop_queued()
 
     def halt(self) -> None:
-        """Hand out no record until :meth:`go_on`."""
-        with self.kept.lock:  # a claim is either counted before this, or fails after it
+        """Stop handing out records until :meth:`go_on`."""
+        with self.kept.lock:  # every claim is counted before the halt or fails after it
             self._is_halted = True
 
     def go_on(self) -> None:
@@ -169,23 +170,23 @@ class Queue:
             self._announce_letters()
 
     def end(self) -> None:
-        """Stop handing out records; callers that wait in :meth:`wait_claim` get None."""
+        """Stop handing out records for good; :meth:`wait_claim` returns None from now on."""
         with self.kept.lock:
             self._has_ended = True
             while self._idle_threads:
                 self._wake_last()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
-        """Call ``on_ready`` when a task may be claimed; None: call no function any more."""
+        """Call ``on_ready`` whenever a task may be claimed; None removes the function."""
         with self.kept.lock:
             self._on_ready = on_ready
 
     def claim_letters_apart(self, on_letter: Callable[[], None]) -> None:
         """
-        Let :meth:`claim_letter` claim dead letters, and no longer :meth:`claim`.
+        Have dead letters claimed by :meth:`claim_letter`, no longer by :meth:`claim`.
 
         Args:
-            on_letter: is called when a letter may be claimed, with the lock held.
+            on_letter: called, with the lock held, when a letter may be claimed.
         """
         with self.kept.lock:
             self._on_letter = on_letter
@@ -196,9 +197,9 @@ class Queue:
 
     def turn(self) -> float:
         """
-        Let lanes continue whose time has come.
+        Let the lanes that are due continue.
 
-        Return the seconds until the next is due.
+        Return the seconds until the next lane is due.
         """
         now = self.clock()
         with self.kept.lock:
@@ -217,7 +218,8 @@ class Queue:
             return soon
 
     def _forget_closed(self) -> None:
-        # Otherwise a lane that waits for an hour, or for a stuck handler, would stay.
+        # Without this method a lane that waits for an hour, or for a stuck handler,
+        # would stay in memory.
         self._closed = self.kept.closed
         self._delayed = [one for one in self._delayed if not one[2].epoch.is_closed]
         heapq.heapify(self._delayed)
@@ -230,7 +232,7 @@ class Queue:
     # ------------------------------------------------------------ claiming
 
     def wait_claim(self) -> Task | None:
-        """Wait for a task and return it; None once the queue has ended."""
+        """Wait for a task and return it, or None once the queue has ended."""
         while True:
             self.obey_if_changed()
             with self.kept.lock:
@@ -242,16 +244,16 @@ class Queue:
                 self._wait_for_work()
 
     def claim(self) -> Task | None:
-        """Return the next task; None if no record may begin."""
+        """Return the next task, or None if no record may be started."""
         self.obey_if_changed()
         with self.kept.lock:
             return None if self._has_ended else self._claim()
 
     def claim_letter(self) -> Task | None:
         """
-        Return the task of a dead letter if there is one, see :meth:`claim_letters_apart`.
+        Return the task of a dead letter, or None; see :meth:`claim_letters_apart`.
 
-        The method takes only letters that :meth:`claim` has met; letters of held
+        Only letters that :meth:`claim` has come across are returned; letters of held
         partitions wait.
         """
         self.obey_if_changed()
@@ -274,7 +276,7 @@ class Queue:
         ready = self.ready
         while ready and not self._is_halted:
             epoch = ready.first
-            if epoch.is_held or not epoch.ready:  # an epoch without a lane has ended
+            if epoch.is_held or not epoch.ready:  # an epoch without a lane is closed
                 ready.set_aside(epoch)
                 continue
             task = self._first_task(ready.take())
@@ -293,7 +295,7 @@ class Queue:
         elif lane.is_tried:
             if self._on_letter is None or not self._is_letter(lane):
                 return self._take_tried(lane)
-            self._letters.append(lane)  # the lane is still ready
+            self._letters.append(lane)  # the lane stays in state READY
             self._announce_letters()
         elif self.policy.is_batch:
             return self._batch(lane)
@@ -308,7 +310,7 @@ class Queue:
         return lane.epoch.failed[lane.first_offset()].letter is not None
 
     def _take_tried(self, lane: Lane) -> Task:
-        # A record that has failed, or may have, is handed out alone.
+        # A record that has failed, or may have failed, is handed out alone.
         epoch, offset = lane.epoch, lane.first_offset()
         known = epoch.failed[offset]
         ordinals = lane.take(1, self.policy.span)
@@ -356,14 +358,14 @@ class Queue:
         return task
 
     def is_shared(self, lane: Lane) -> bool:
-        """Return whether a lane continues while tasks of it are out."""
+        """Return whether a lane continues while some of its tasks are out."""
         return self.order is not Order.PARTITION and lane is lane.epoch.main
 
     # ------------------------------------------------------------ by key
 
     def _by_key(self, lane: Lane) -> Task | None:
-        # If many keys have few records each, they share the costs of a hand-over: keys
-        # of the main lane, or keys with their own lanes.
+        # If many keys have few records each, several keys share the cost of a
+        # hand-over. These keys are of the main lane, or have lanes of their own.
         first, epoch = lane, lane.epoch
         most, keys = self._size(lane), dict[object, None]()
         ordinals: Ordinals = ()
@@ -391,8 +393,8 @@ class Queue:
         return self._note(Task(first, ordinals, records, keys))
 
     def _take_free(self, epoch: Epoch, most: int, keys: dict[object, None]) -> Ordinals:
-        # Takes records of the main lane, and notes their keys. A record of a key that is
-        # busy, or has a lane, waits in the lane of its key.
+        # Takes records of the main lane, and notes their keys. If a record's key is
+        # busy or has a lane, the record waits in the lane of that key.
         main, ours = epoch.main, dict[object, None]()
         found: Ordinals = ()
         while main and len(found) < most:
@@ -400,7 +402,7 @@ class Queue:
             if not some:
                 break
             theirs = [
-                key if type(key := one.key) is bytes else _hashable(key)  # type: ignore[union-attr]  # not released
+                key if type(key := one.key) is bytes else _hashable(key)  # type: ignore[union-attr]  # unreleased
                 for one in epoch.progress.records(some)
             ]
             new = dict.fromkeys(theirs)
@@ -438,7 +440,7 @@ class Queue:
         return self._take_some(lane, self.policy.quantum)
 
     def _fills_for(self, lane: Lane) -> float:
-        # Returns the seconds for which an incomplete batch may still wait.
+        # Returns the seconds for which a batch that is not full may still wait.
         epoch = lane.epoch
         if not self.policy.within or not lane or lane is not epoch.main:
             return 0.0
@@ -448,8 +450,8 @@ class Queue:
         return came + self.policy.within - self.clock()
 
     def _can_grow(self, lane: Lane) -> bool:
-        # A wait would leave handlers idle without gain if the limits keep more records
-        # out, or if the next records are beyond the span or cannot be read.
+        # A wait would leave handlers idle for nothing if the limits let no more records
+        # come, or if the next records are beyond the span or cannot be read.
         epoch = lane.epoch
         is_next = lane.fresh.stop <= epoch.allow(self.policy.span)
         is_next = is_next and epoch.unreadable is None
@@ -472,7 +474,7 @@ class Queue:
     # ------------------------------------------------------------ tasks come back
 
     def task_returned(self, task: Task) -> None:
-        """Note that a task of an ownership that has ended has returned."""
+        """Note that a task of a closed epoch has returned."""
         epoch = self.kept.task_returned(task)
         if epoch is None or not task.keys:
             return
@@ -482,10 +484,10 @@ class Queue:
 
     def waiting_lanes(self, epoch: Epoch, task: Task) -> list[Lane]:
         """
-        Return the lanes of an epoch that waited for a task that has returned.
+        Return the lanes of an epoch that waited for a task, which has now returned.
 
-        The caller moves each lane on. The task may be of an earlier ownership, with
-        records of the lanes' keys, or of the partition.
+        The caller moves each lane to its next state. The task may be of an earlier
+        ownership, if it has records of the lanes' keys or of the partition.
         """
         epoch.busy.difference_update(task.keys)
         lanes = [task.lane]
@@ -497,7 +499,7 @@ class Queue:
         return [lane for lane in lanes if lane.state is LaneState.RUNNING]
 
     def put_back(self, task: Task, indexes: Indexes) -> None:
-        """Queue records of a task again, in front of their lanes."""
+        """Put records of a task back at the front of their lanes."""
         epoch, ordinals = task.epoch, task.ordinals_of(indexes)
         if self.order is not Order.KEY:
             task.lane.again[:0] = ordinals
@@ -515,7 +517,7 @@ class Queue:
             self._make_ready(main)
 
     def own_lane(self, task: Task, index: int) -> Lane:
-        """Return the lane in which a failed record of a shared lane waits."""
+        """Return the lane in which a shared lane's failed record waits."""
         epoch, record = task.epoch, task.record(index)
         key = _hashable(record.key) if self.order is Order.KEY else record.offset
         lane = epoch.lanes.get(key)
@@ -524,7 +526,7 @@ class Queue:
         return lane
 
     def put_first(self, lane: Lane) -> None:
-        """Hand a lane out before all others, as soon as no hold stops it."""
+        """Make a lane the next to be handed out, as soon as no hold covers it."""
         epoch = lane.epoch
         lane.state = LaneState.READY
         epoch.ready.appendleft(lane)
@@ -533,18 +535,18 @@ class Queue:
             self.notify()
 
     def delay(self, lane: Lane, delay: float) -> None:
-        """Let a lane wait for this many seconds, as its first record has failed."""
+        """Let a lane wait for ``delay`` seconds, because its first record has failed."""
         self.block(lane)
         due = self.clock() + delay
         heapq.heappush(self._delayed, (due, next(self._numbers), lane))
 
     @staticmethod
     def block(lane: Lane) -> None:
-        """Let a lane wait without end, as its first record has failed for good."""
+        """Let a lane wait for ever, because its first record has failed for good."""
         lane.state = LaneState.FAILED
 
     def resume_main(self, epoch: Epoch) -> None:
-        """Let the main lane continue if it is within the span, or its batch need not wait."""
+        """Let the main lane continue if it is within the span, or its batch is due."""
         main = epoch.main
         if main.state is LaneState.AHEAD and main.fresh.start < epoch.allow(
             self.policy.span
@@ -559,7 +561,7 @@ class Queue:
         self.ready.append(lane)
 
     def requeue(self, lane: Lane, *, is_ahead: bool = False) -> None:
-        """Line a lane up again after its last task, or forget it if it is empty."""
+        """Make a lane ready again after its last task, or remove the lane if it is empty."""
         if not lane:
             self._retire(lane)
         elif is_ahead:
@@ -576,7 +578,7 @@ class Queue:
     # ------------------------------------------------------------ waking threads
 
     def wake_one(self) -> None:
-        """Wake a thread that waits for work, if the work is worth another thread."""
+        """Wake a thread that waits for work, if there is enough work for another thread."""
         ready = self.ready
         if not ready or self._is_halted:
             return
@@ -592,8 +594,8 @@ class Queue:
             self._on_ready()
 
     def _wait_for_work(self) -> None:
-        # Like Condition.wait(), but the thread that began to wait last wakes first: its
-        # cache is warm.
+        # Works like Condition.wait(), except that the thread that started to wait last
+        # wakes first, because its cache is warm.
         alarm = threading.Lock()
         alarm.acquire()
         self._idle_threads.append(alarm)
@@ -602,13 +604,14 @@ class Queue:
             alarm.acquire()
         finally:
             self.kept.lock.acquire()
-            if alarm in self._idle_threads:  # the wait was interrupted
+            if alarm in self._idle_threads:  # an exception interrupted the wait
                 self._idle_threads.remove(alarm)
             else:
                 self._woken -= 1
 
     def _wake_last(self) -> None:
-        # In this order an interrupt between two steps leaves no thread waiting forever.
+        # With this order of steps, an interrupt between two steps leaves no thread
+        # waiting for ever.
         self._woken += 1
         alarm = self._idle_threads[-1]
         if alarm.locked():
@@ -616,11 +619,11 @@ class Queue:
         self._idle_threads.pop()
 
 
-# The states of a shared lane to which records may have been put back.
+# The states that a shared lane leaves when records are put back into it.
 _WAITS_FOR_RECORDS = frozenset({LaneState.IDLE, LaneState.AHEAD})
 
 
 def _hashable(key: object) -> object:
-    # A broker's keys are bytes or None; a test may use other keys.
+    # Keys from a broker are bytes or None; only a test may use other keys.
     is_plain = type(key) is bytes or key is None
     return key if is_plain else repr(key).encode("utf-8", "replace")

@@ -9,60 +9,60 @@ V_co = TypeVar("V_co", covariant=True)
 
 class Record(Protocol[K_co, V_co]):
     """
-    A record as handlers get it, kafka-python's ``ConsumerRecord``, with types.
+    The type of a handler's record, which is kafka-python's ``ConsumerRecord``.
 
-    Use it as ``def handle(record: Record[str | None, Order], context: Context) ->
-    None``, with the types that the consumer's deserializers return for keys and values;
-    they are ``bytes | None`` without deserializers.
+    Annotate a handler as ``def handle(record: Record[str | None, Order], context:
+    Context) -> None``, with the types that the consumer's deserializers return for keys
+    and values. Without deserializers both types are ``bytes | None``.
     """
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
+        """The name of the record's topic."""
 
     @property
     def partition(self) -> int:
-        """The partition's number."""
+        """The number of the record's partition."""
 
     @property
     def offset(self) -> int:
-        """Its offset in its partition."""
+        """The offset of the record in its partition."""
 
     @property
     def key(self) -> K_co:
-        """Its key."""
+        """The key of the record."""
 
     @property
     def value(self) -> V_co:
-        """Its value."""
+        """The value of the record."""
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Pairs of name and value, in order; a name may occur more than once."""
+        """The headers, pairs of name and value, in order; a name may occur more than once."""
 
     @property
     def timestamp(self) -> int:
-        """The timestamp in milliseconds since 1970."""
+        """The timestamp of the record, in milliseconds since 1970."""
 
     @property
     def timestamp_type(self) -> int:
-        """0 if the timestamp is the producer's, 1 if it is the broker's."""
+        """The source of the timestamp: 0 for the producer, 1 for the broker."""
 
     @property
     def leader_epoch(self) -> int | None:
-        """The epoch of the leader that wrote it, as the broker reports it."""
+        """The epoch of the leader that wrote the record, as reported by the broker."""
 
     @property
     def serialized_key_size(self) -> int:
-        """The key's bytes; -1 without a key."""
+        """The size of the key in bytes; -1 without a key."""
 
     @property
     def serialized_value_size(self) -> int:
-        """The value's bytes; -1 without a value."""
+        """The size of the value in bytes; -1 without a value."""
 
     @property
     def serialized_header_size(self) -> int:
-        """The headers' bytes; -1 without headers."""
+        """The size of the headers in bytes; -1 without headers."""
 
 
 AnyRecord: TypeAlias = Record[Any, Any]

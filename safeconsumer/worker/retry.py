@@ -11,21 +11,22 @@ from safeconsumer._checks import (
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.groups import is_all
 
-# A ratio of few records is meaningless, and a ratio over a long life is out of date.
+# A ratio over fewer records means nothing, and a ratio over many more is out of date.
 SAMPLE = 100
 _WINDOW = 10  # samples
 
-# Records that may fail for good before the first one has succeeded. With a wrong
-# password all records fail, and a supervisor may start the worker again and again.
+# The number of records that may fail for good before one has succeeded. With a wrong
+# password all records fail, and a supervisor may restart the worker again and again.
 _LETTERS_AT_FIRST = 5
 
 
 def check_waits(first: float, factor: float, most: float) -> None:
     """
-    Refuse waits that get shorter.
+    Refuse settings with which waits would get shorter.
 
     Raises:
-        WorkerSettingError: the factor is below 1, or the longest below the first.
+        WorkerSettingError: the factor is below 1, or the longest wait is below the
+            first.
     """
     if factor < 1 or most < first:
         message = (
@@ -36,7 +37,7 @@ def check_waits(first: float, factor: float, most: float) -> None:
 
 
 def longer_wait(before: int, first: float, factor: float, most: float) -> float:
-    """Return the seconds of a wait after this many earlier ones."""
+    """Return the seconds of a wait after ``before`` earlier waits."""
     wait = first
     for _ in range(before):
         if wait >= most or factor == 1:
@@ -48,19 +49,19 @@ def longer_wait(before: int, first: float, factor: float, most: float) -> float:
 @frozen(kw_only=True)
 class Retry:
     """
-    The number of tries of a record, and the waits of its lane in between.
+    The number of attempts at a record, and the waits of its lane between attempts.
 
     Args:
-        attempts: calls of the handler in all; 1 means no retry.
+        attempts: the total number of calls of the handler; 1 means no retry.
         first: seconds before the second attempt.
-        factor: each wait is longer than the one before by this factor.
+        factor: the factor by which each wait is longer than the previous one.
         most: the longest wait, in seconds.
-        jitter: draw each wait at random between half of it and all of it.
-        never: exception classes that are final at once; so is an ExceptionGroup of such
-            exceptions alone.
+        jitter: draw each wait at random between half of the wait and the whole wait.
+        never: exception classes after which a record is never tried again; an
+            ExceptionGroup that contains only such exceptions has the same effect.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     attempts: int = field(default=5, validator=positive_int)
@@ -74,15 +75,15 @@ class Retry:
         check_waits(self.first, self.factor, self.most)
 
     def is_final(self, failures: int, error: BaseException) -> bool:
-        """Return whether a record is not tried again after this many failures."""
+        """Return whether a record has failed for good after ``failures`` failures."""
         return failures >= self.attempts or is_all(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:
         """
-        Return the seconds to wait after this many failures.
+        Return the seconds to wait after ``failures`` failures.
 
         Args:
-            failures: their number, 1 or more.
+            failures: the number of failures, 1 or more.
             draw: a random number, 0 or more and less than 1.
         """
         wait = longer_wait(failures - 1, self.first, self.factor, self.most)
@@ -92,14 +93,14 @@ class Retry:
 @frozen
 class FailureRatio:
     """
-    Counts how many records went to the dead letters lately.
+    Counts the share of recent records that failed for good.
 
-    If there are more than ten samples, only about the last five count.
+    After more than ten samples only about the last five of them count.
 
     Attributes:
-        sample: the fewest records whose ratio counts.
-        seen: records that ended, in success or failure.
-        dead: records that failed for good.
+        sample: the fewest records whose ratio is judged.
+        seen: the number of records that succeeded or failed for good.
+        dead: the number of records that failed for good.
     """
 
     sample: int = SAMPLE
@@ -108,7 +109,7 @@ class FailureRatio:
     dead: float = 0
 
     def succeeded(self, count: int) -> "FailureRatio":
-        """Count records that are done."""
+        """Count records that succeeded."""
         return _recent(evolve(self, seen=self.seen + count))
 
     def failed(self) -> "FailureRatio":
@@ -117,9 +118,9 @@ class FailureRatio:
 
     def exceeds(self, max_ratio: float | None) -> str | None:
         """
-        Describe how the ratio is exceeded; None if it is not.
+        Describe how the maximum is exceeded, or return None.
 
-        Until a record has succeeded, a few letters exceed it.
+        Until a record has succeeded, a few dead letters exceed the maximum.
         """
         if max_ratio is None or self.dead <= max_ratio * self.seen:
             return None

@@ -1,4 +1,4 @@
-"""Notifies handlers that their partition is being taken away, in threads and coroutines."""
+"""Notifies handlers, in threads and coroutines, that their partition is being revoked."""
 
 import asyncio
 from collections.abc import Generator
@@ -10,11 +10,12 @@ from safeconsumer._waits import InterruptibleEvent
 
 class Revocation(InterruptibleEvent):
     """
-    An event: a thread waits for it by ``wait(timeout)``, a coroutine by ``await``.
+    An event for which threads call ``wait(timeout)``, and coroutines use ``await``.
 
-    ``await context.revoked`` takes no thread and blocks no loop; like any await it can
-    be given a limit, by ``asyncio.timeout`` or ``asyncio.wait_for``. Each ownership of
-    a partition has one, which all its records share.
+    ``await context.revoked`` uses no thread and does not block the event loop. Like any
+    await it can be limited by ``asyncio.timeout`` or ``asyncio.wait_for``. Each
+    ownership of a partition has one such event, which all records of the ownership
+    share.
     """
 
     def __init__(self) -> None:
@@ -22,16 +23,16 @@ class Revocation(InterruptibleEvent):
         self._waiting: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Wake all that wait. Any thread, under the lock of ``KeptRecords`` too."""
-        super().set()  # set first, so that later waiters see it
-        with suppress(IndexError):  # a cancelled waiter removes itself meanwhile
+        """Wake all waiters. Any thread, even under the lock of ``KeptRecords``."""
+        super().set()  # set first, so that no later waiter waits
+        with suppress(IndexError):  # a cancelled waiter removes itself at any time
             while True:
                 future = self._waiting.pop()
-                with suppress(RuntimeError):  # the waiter's loop has ended
+                with suppress(RuntimeError):  # the waiter's loop is closed
                     future.get_loop().call_soon_threadsafe(_wake, future)
 
     def __repr__(self) -> str:
-        """Return the state, as an event's is shown."""
+        """Show whether the event is set."""
         return f"<Revocation {'set' if self.is_set() else 'unset'}>"
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -1,4 +1,4 @@
-"""Defines the options of workers and pumps; impossible ones are refused at construction."""
+"""Defines the options of workers and pumps, and refuses invalid values at construction."""
 
 import functools
 import inspect
@@ -36,13 +36,13 @@ _share_or_none: Any = optional(_share)
 @frozen(kw_only=True)
 class Commit:
     """
-    The times at which offsets of finished records are committed.
+    The option that says when the offsets of finished records are committed.
 
     Args:
         every: seconds between two commits.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     every: float = field(default=5.0, validator=positive)
@@ -51,20 +51,20 @@ class Commit:
 @frozen(kw_only=True)
 class Drain:
     """
-    The longest waits for running handlers, and for the commit behind them.
+    The longest waits for running handlers, and for the commit after them.
 
     Args:
         revoke: seconds to wait before partitions leave in a rebalance; less than half
             of the consumer's ``max_poll_interval_ms``. Running handlers get all of this
-            time before an eager join, and no more than 1 s in a cooperative revocation.
-            Until its end a refused commit is tried again, as one while a coordinator
-            moves.
-        shutdown: seconds to wait when the worker stops; the last commit, ending the
-            threads or processes of handlers and leaving the group take no more than 2 s
-            beyond them, whatever the broker does.
+            time before an eager join, and at most 1 s in a cooperative revocation.
+            During this time a refused commit is retried, for example while a
+            coordinator moves.
+        shutdown: seconds to wait when the worker stops. The last commit, stopping the
+            threads or processes of handlers, and leaving the group take at most 2 s
+            more, whatever the broker does.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     revoke: float = field(default=10.0, validator=not_negative)
@@ -74,20 +74,20 @@ class Drain:
 @frozen(kw_only=True)
 class Tracing:
     """
-    The way in which a worker's attempts become spans; needs the extra ``otel``.
+    The options for the spans of a worker's attempts; needs the extra ``otel``.
 
     Args:
-        parent: whether the context in a single record's headers becomes the parent of
-            its attempts, which are then part of its sender's trace, and sampled as it
-            is. Otherwise each attempt begins a new trace, linked to the sender's, as
-            the attempts of a batch always do. For a batch above 128 records
-            OpenTelemetry's SDK keeps the last links, and counts those that it drops,
-            unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
-        provider: OpenTelemetry's ``TracerProvider``; None for the global one, which may
-            be set later.
+        parent: whether the trace context in a single record's headers becomes the
+            parent of the record's attempts, which then belong to the sender's trace and
+            are sampled like it. Otherwise each attempt starts a new trace that is
+            linked to the sender's, as the attempts of a batch always do. For a batch of
+            more than 128 records OpenTelemetry's SDK keeps the last links and counts
+            the dropped ones, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
+        provider: OpenTelemetry's ``TracerProvider``; None for the global provider,
+            which may be set later.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     parent: bool = field(default=False)
@@ -106,37 +106,39 @@ class Tracing:
             )
 
 
-# A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.
+# A legal name of a topic, https://kafka.apache.org/documentation/#basic_ops_add_topic.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @frozen
 class DeadLetter:
     """
-    The topic for records that failed for good; they are complete once acknowledged there.
+    The topic for records that failed for good, which are complete once acknowledged.
 
-    A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
-    never dropped; its record blocks its lane meanwhile. The worker tries again only
-    after the producer has given the letter up, as KafkaProducer does after
-    ``delivery_timeout_ms``: otherwise both might arrive. For a record that can never be
-    written, such as one larger than the producer's ``max_request_size``, the policy
-    ``on_exhausted`` applies.
+    A letter that is not acknowledged is sent again after the waits of ``Retry``, and
+    never dropped; until then its record blocks its lane. The worker sends the letter
+    again only after the producer has given it up, as KafkaProducer does after
+    ``delivery_timeout_ms``, because otherwise both letters might arrive. For a record
+    that can never be written, such as one larger than the producer's
+    ``max_request_size``, the policy ``on_exhausted`` applies.
 
     Args:
         producer: a ``kafka.KafkaProducer`` without serializers, with ``acks`` of 1 or
             more and without a ``transactional_id``, or any object with the same
             ``send``.
         topic: the topic to write to. A letter has the record's key, value and headers
-            as bytes, and headers ``dead-letter-*`` that name its place, its group and
-            the failure: the exception, its message and its last frames, cut to fit.
-        max_ratio: the share of the last records that may fail for good. Above it the
-            worker stops, without completing the record; so it does if the first six
-            records fail for good and none has succeeded. None for no limit.
-        sample: the number of records that ``max_ratio`` needs; up to ten times as many
-            count.
+            as bytes. Additional headers ``dead-letter-*`` contain the record's
+            position, the group, and the exception with its message and its last frames,
+            cut to fit.
+        max_ratio: the share of recent records that may fail for good; None for no
+            limit. Above this share the worker stops without completing the record. The
+            worker also stops if the first six records fail for good and none has
+            succeeded.
+        sample: the minimum number of records for ``max_ratio`` to apply; up to ten
+            times as many records count.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     producer: Any = field()
@@ -181,21 +183,21 @@ def _check_producer(config: dict[str, Any]) -> None:
         )
     if config.get("transactional_id") is not None:
         _refuse(
-            "the producer of dead letters must have no transactional_id: what it sends "
-            "is not written before its transaction is committed"
+            "the producer of dead letters must have no transactional_id: its letters "
+            "would not be visible before the transaction is committed"
         )
 
 
 def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
     """
-    Refuse to write dead letters to a topic that is consumed here.
+    Refuse to write dead letters to a topic that the same consumer consumes.
 
     Args:
-        consumes: returns whether a topic is consumed here.
-        dead_letter: the setting of this name.
+        consumes: returns whether the consumer consumes a topic.
+        dead_letter: the setting ``dead_letter``.
 
     Raises:
-        WorkerSettingError: the topic of dead letters is consumed here.
+        WorkerSettingError: the consumer consumes the dead-letter topic.
     """
     topic = getattr(dead_letter, "topic", None)
     if isinstance(topic, str) and consumes(topic):
@@ -207,15 +209,15 @@ def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
 
 def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     """
-    Return a value that is callable; refuse any other.
+    Return a value that is callable; refuse any other value.
 
     Args:
         value: the value to check.
         what: the name of the setting.
-        takes: the names of its arguments, if they are known.
+        takes: the names of the call's arguments, if these are known.
 
     Raises:
-        WorkerSettingError: it is not callable, or not with these arguments.
+        WorkerSettingError: the value is not callable, or not with these arguments.
     """
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
@@ -232,26 +234,26 @@ def check_signature(
     passes_on: bool = False,
 ) -> None:
     """
-    Refuse a value that is known not to take these arguments.
+    Refuse a callable that is known not to take these arguments.
 
-    A decorator may add arguments, and some show the signature of the wrapped function:
-    the arguments of such a function are not known.
+    A decorator may add arguments but show the signature of the wrapped function, so the
+    arguments of a decorated function are not known.
 
     Args:
         value: the callable.
         what: the name of the setting.
         takes: the names of the arguments.
-        passes_on: whether its decorator passes on all arguments.
+        passes_on: whether the callable's decorator passes on all arguments.
 
     Raises:
-        WorkerSettingError: the value does not take them.
+        WorkerSettingError: the value does not take these arguments.
     """
     is_known = passes_on or not hasattr(value, "__wrapped__")
     if not is_known or hasattr(value, "__signature__"):
         return
     try:
         signature = inspect.signature(value, follow_wrapped=passes_on)
-    except (TypeError, ValueError):  # some functions in C have no signature
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind(*takes)
@@ -264,7 +266,7 @@ def check_signature(
 
 def refuse_class(value: object, what: str) -> None:
     """
-    Refuse a class where a function is needed: a call would only make an object.
+    Refuse a class where a function is needed, because a call would only make an object.
 
     Raises:
         WorkerSettingError: the value is a class.

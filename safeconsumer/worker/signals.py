@@ -6,19 +6,19 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-# The signal at which the earlier handlers are restored.
+# The number of the signal at which the earlier handlers are restored.
 LAST = 2
 
 
 @contextlib.contextmanager
 def taking(numbers: Iterable[int], take: Callable[[int], object]) -> Iterator[None]:
     """
-    Call ``take`` with 1 at the first signal and with 2 at the second; in the main thread.
+    Call ``take`` with 1 at the first signal and 2 at the second. Main thread only.
 
     Before the second call, and at the end of the block, the earlier signal handlers are
-    restored: if the second signal does not end the program, a third does. They are
-    restored in a forked child, too, which has no worker to stop, and the signal is sent
-    there once more.
+    restored. Therefore a third signal has its original effect even if the second signal
+    did not stop the program. In a forked child, which has no worker to stop, the first
+    signal restores the earlier handlers and is sent to the child once more.
     """
     process, count, before = os.getpid(), 0, dict[int, Any]()
 

@@ -1,4 +1,4 @@
-"""Turns errors and stacks of other code into text of limited size; never raises."""
+"""Formats errors and stacks of foreign code as text of limited size; never raises."""
 
 import inspect
 import sys
@@ -8,37 +8,38 @@ from opcode import opmap
 from types import FrameType, TracebackType
 from typing import Any
 
-# The most bytes of an error in an event or a header, and of a chain of errors in a log
-# line.
+# The maximum bytes of an error in an event or a header, and of a chain of errors in a
+# log line.
 MESSAGE_BYTES = 2_048
 CHAIN_BYTES = 16_384
-# The most frames of a traceback in a dead letter: the last ones.
+# The maximum number of frames of a traceback in a dead letter, which keeps the last ones.
 _FRAMES = 8
 _STACK_BYTES = 4_096
-# The most calls in the traceback of a record's error, half of them the first ones.
-# Calls take about 160 bytes as text, so a chain in a log line shows about as many.
+# The maximum number of calls in the traceback of a record's error: the first half and
+# the last half. A call takes about 160 bytes as text, so a chain in a log line shows
+# about as many calls.
 CALLS = 100
 
 
 def shown(thing: object) -> str:
-    """Return the ``repr`` of an error or another object, shortened; never raises."""
+    """Return the shortened ``repr`` of an error or another object; never raises."""
     return shortened(_text(repr, thing), MESSAGE_BYTES)
 
 
 def message(error: BaseException) -> str:
-    """Return the ``str`` of an error, shortened; never raises."""
+    """Return the shortened ``str`` of an error; never raises."""
     return shortened(_text(str, error), MESSAGE_BYTES)
 
 
 def chain(error: BaseException) -> str:
     """
-    Return an error with its causes and all of their tracebacks, as Python prints them.
+    Format an error with its causes and all of their tracebacks, as Python prints them.
 
-    If it is too long, its beginning and its end are kept.
+    If the text is too long, its beginning and its end are kept.
     """
     try:
         text = "".join(traceback.format_exception(error)).rstrip()
-    except Exception:  # noqa: BLE001 - its class may raise anything
+    except Exception:  # noqa: BLE001 - the class may raise anything
         text = f"{stack(error)}\n{shown(error)}"
     half = CHAIN_BYTES // 2
     if len(text.encode("utf-8", "replace")) <= CHAIN_BYTES:
@@ -47,7 +48,7 @@ def chain(error: BaseException) -> str:
 
 
 def stack(error: BaseException) -> str:
-    """Return the last frames of an error's traceback, and its notes, shortened."""
+    """Return the last frames of an error's traceback, and the error's notes, shortened."""
     frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
     noted = [str(one) for one in notes] if isinstance(notes, list) else []
@@ -55,11 +56,11 @@ def stack(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> list[str]:
-    # Before 3.13 Python uses its parser to place the carets below a line, which raises
-    # SystemError if several threads do it in turns.
+    # Before 3.13 Python uses its parser to place the carets below a line, and the
+    # parser raises SystemError if several threads use it in turns.
     try:
         return traceback.format_tb(error.__traceback__)
-    except Exception:  # noqa: BLE001 - also from loading the source
+    except Exception:  # noqa: BLE001 - loading the source may fail, too
         return [
             f'  File "{frame.f_code.co_filename}", line {line}, in '
             f"{frame.f_code.co_qualname}\n"
@@ -67,10 +68,11 @@ def _frames(error: BaseException) -> list[str]:
         ]
 
 
-# Before 3.13 to clear the frame of a generator or a coroutine that waits would end it: an
-# error may come from a task that has caught it, and goes on. It waits at a yield, as
-# CPython's own _PyGen_yf() finds; so does one into which an exception was thrown, such as
-# a cancellation, and that one is not cleared.
+# Before 3.13, clearing the frame of a suspended generator or coroutine ends it. This
+# matters because an error may come from a task that has caught the error and continues.
+# A suspended frame is at a yield, as CPython's own _PyGen_yf() checks. A frame into
+# which an exception was thrown, such as a cancellation, is at a yield, too, and is not
+# cleared either.
 _CAN_WAIT = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ENDS_IF_CLEARED = sys.version_info < (3, 13)
 _YIELD = opmap["YIELD_VALUE"]
@@ -78,12 +80,12 @@ _YIELD = opmap["YIELD_VALUE"]
 
 def forget_locals(error: BaseException) -> set[FrameType]:
     """
-    Clear the local variables of the calls in a kept error's traceback.
+    Clear the local variables of the calls in the traceback of a kept error.
 
-    The function also clears those of their callers, which their frames keep, and of the
-    error's causes and parts. The traceback, as text, stays the same. Calls that are
-    still running keep theirs, and coroutines that wait. Return the frames of calls that
-    are running.
+    The function also clears the variables of the callers, which the frames keep alive,
+    and of the error's causes and parts. The traceback, as text, stays the same. Calls
+    that are still running, and suspended coroutines, keep their variables. Return the
+    frames of running calls.
     """
     seen, running = set[FrameType](), set[FrameType]()
     for one in _with_causes(error):
@@ -98,23 +100,23 @@ def forget_locals(error: BaseException) -> set[FrameType]:
 
 
 def _clear(frame: FrameType) -> bool:
-    # Returns whether the frame needs no more work: its call has ended, or must not be
-    # ended.
+    # Returns True if the frame needs no further clearing, because its call has ended or
+    # must not be ended.
     if not (_ENDS_IF_CLEARED and _may_wait(frame)):
         try:
             frame.clear()
-        except RuntimeError:  # the call is running, or it waits
+        except RuntimeError:  # the call is running or suspended
             return False
     return True
 
 
 class KeptErrors:
     """
-    Clears the local variables of kept errors' calls, also of calls that end later.
+    Clears the local variables of kept errors' calls, even of calls that end later.
 
-    A program that reports an error to a pump continues in the call that has caught the
-    error and has the batch. Frames of running calls cost little, as there are as few as
-    running calls. Any thread.
+    A program that reports an error to a pump continues in the call that caught the
+    error and that refers to the batch. Keeping the frames of running calls costs
+    little, because few calls run at a time. Any thread.
     """
 
     def __init__(self) -> None:
@@ -122,13 +124,13 @@ class KeptErrors:
         self._is_closed = False
 
     def add(self, error: BaseException) -> None:
-        """Clear the frames of an error, now and when their calls have ended."""
+        """Clear the frames of an error now, or when their calls have ended."""
         running = forget_locals(error)
         if not self._is_closed:
             self._running |= running
 
     def sweep(self) -> None:
-        """Forget the local variables of calls that have ended by now."""
+        """Clear the local variables of calls that have ended by now."""
         for frame in tuple(self._running):
             if _clear(frame):
                 self._running.discard(frame)
@@ -137,8 +139,8 @@ class KeptErrors:
         """
         Keep no frame from now on.
 
-        The program's own calls have the worker in a variable, and no later turn sweeps:
-        kept frames would be garbage that only the collector finds.
+        The program's own calls refer to the worker in a variable, and no later turn
+        sweeps. Kept frames would be cyclic garbage that only the collector finds.
         """
         self._is_closed = True
         self._running.clear()
@@ -165,11 +167,11 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 def shorten_tracebacks(error: BaseException) -> None:
     """
-    Keep the first and the last calls in the tracebacks of an error, its causes and parts.
+    Cut the middle out of the tracebacks of an error, its causes and its parts.
 
-    Python puts each raise of one exception object in front of its traceback. A closed
-    client may raise the same exception for every record: the traceback would grow with
-    each record, and so would the time to format it.
+    Each time an exception object is raised, Python adds to its traceback. A closed
+    client may raise the same exception object for every record, so the traceback, and
+    the time to format it, would grow with each record.
     """
     half = CALLS // 2
     for one in _with_causes(error):
@@ -182,7 +184,7 @@ def shorten_tracebacks(error: BaseException) -> None:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the beginning of a text, at most this many bytes of it."""
+    """Return the beginning of a text, of at most ``most`` bytes."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode("utf-8")
@@ -204,7 +206,7 @@ def _text(show: Callable[[object], str], thing: object) -> str:
 
 
 def of_thread(ident: int | None) -> str | None:
-    """Return a thread's stack, innermost call last; None if there is no such thread."""
+    """Return a thread's stack, innermost call last, or None if the thread does not exist."""
     frame = sys._current_frames().get(ident or -1)  # noqa: SLF001 - its documented use
     return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
@@ -215,8 +217,8 @@ def of_coroutine(awaited: object, thread: int | None) -> str | None:
 
     Args:
         awaited: the coroutine.
-        thread: its event loop's thread; while the coroutine runs, as when it blocks the
-            loop, the stack is this thread's.
+        thread: the thread of the coroutine's event loop. While the coroutine runs, for
+            example because it blocks the loop, the stack is that of the thread.
     """
     if getattr(awaited, "cr_running", False):
         return of_thread(thread)
@@ -239,5 +241,5 @@ def _awaited_by(awaited: object) -> object:
 
 
 def _first_of(awaited: object, *names: str) -> Any:  # noqa: ANN401 - a frame or awaited
-    # Coroutines, generators and asynchronous generators have different attribute names.
+    # Coroutines, generators and async generators name these attributes differently.
     return next((got for one in names if (got := getattr(awaited, one, None))), None)

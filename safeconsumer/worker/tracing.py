@@ -1,8 +1,9 @@
 """
-Makes a span of each attempt of a worker, with OpenTelemetry's API alone.
+Makes a span for each attempt of a worker, with OpenTelemetry's API only.
 
-Names of attributes are those of the semantic conventions 1.44 for messaging. They are
-written out here, since the packages that define them are pinned to single versions.
+The names of attributes are those of the semantic conventions 1.44 for messaging. The
+names are written out in this module, because each package that defines them is pinned
+to a single version.
 """
 
 import logging
@@ -42,10 +43,10 @@ except ImportError as error:
     raise MissingExtraError(_message) from error
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
-# Exceptions with which a handler steers its worker; they are not failures.
+# Exceptions with which a handler steers its worker, and which are not failures.
 _REQUESTS = (Pause, RetryLater, StopWorker)
 
-# The propagator for other processes, which may have another configured one.
+# The propagator between processes, which may be configured with different propagators.
 _between = CompositePropagator(
     [TraceContextTextMapPropagator(), W3CBaggagePropagator()]
 )
@@ -54,11 +55,11 @@ log = logging.getLogger("safeconsumer")
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
-    """Return the handler; its calls run in the context that was sent here."""
+    """Return a handler whose calls run in the context of the carrier."""
     here = _between.extract(carrier, contexts.Context())
 
     def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
-        contexts.attach(here)  # each call has a copy of the context
+        contexts.attach(here)  # each call has its own copy of the context
         return handle(given, context)
 
     return call
@@ -66,12 +67,12 @@ def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
 
 class Tracer:
     """
-    Makes the spans of a worker. Any thread may call it.
+    Makes the spans of a worker, on any thread.
 
-    If the tracer raises, the record does not fail: the handler is called without a span.
+    If OpenTelemetry raises, the record does not fail; its handler runs without a span.
 
     Args:
-        setting: the worker's ``trace``, which is not False.
+        setting: the worker's option ``trace``, which is not False.
         config: the consumer's settings.
 
     Attributes:
@@ -101,16 +102,17 @@ class Tracer:
     @contextmanager
     def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
         """
-        Make the span of an attempt; it is current in the block of a call.
+        Make the span of an attempt, and make it current for the block of the call.
 
-        It is current until the context ends in which the block is entered: each call of
-        a handler has a copy of its own. If no span can be made, the call has none.
+        The span stays current as long as the context in which the block is entered,
+        because each call of a handler has its own copy. If no span can be made, the
+        call has none.
         """
         span: trace.Span = trace.INVALID_SPAN
         here = _ambient()
         try:
             span, here = self._begin(given, context.partition, context.attempt, here)
-        except Exception as error:  # noqa: BLE001 - from a span processor or a propagator
+        except Exception as error:  # noqa: BLE001 - a span processor or a propagator raised
             self._failed(error)
         contexts.attach(here)
         raised: BaseException | None = None
@@ -123,7 +125,7 @@ class Tracer:
             if isinstance(given, list) and len(done_places(raised, len(given))) == len(
                 given
             ):
-                raised = None  # the error names no record
+                raised = None  # the error names none of the records
             self._end(span, raised)
 
     def _end(self, span: trace.Span, error: BaseException | None) -> None:
@@ -131,7 +133,7 @@ class Tracer:
             if error is not None and span.is_recording():
                 _record(span, error)
             span.end()
-        except Exception as wrong:  # noqa: BLE001 - from a span processor
+        except Exception as wrong:  # noqa: BLE001 - a span processor raised
             self._failed(wrong)
 
     def _begin(
@@ -167,32 +169,32 @@ class Tracer:
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         if self.failures == 1:
-            with suppress(Exception):  # the log itself may have failed
+            with suppress(Exception):  # the log itself may fail
                 log.error(
-                    "a span failed; later ones are tried, but this is not logged again",
+                    "a span failed; further failures are counted, but not logged",
                     exc_info=error,
                 )
 
     def carrier(self) -> dict[str, str]:
-        """Return the context here in a form that :func:`within` takes elsewhere."""
+        """Return the current context as a carrier for :func:`within` in another process."""
         texts: dict[str, str] = {}
         try:
             _between.inject(texts)
-        except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
+        except Exception as error:  # noqa: BLE001 - for example for lone surrogates
             self._failed(error)
         return texts
 
 
 def _ambient() -> contexts.Context:
-    # The current context is not the record's: with serve() it belongs to the caller
-    # that awaits the worker, for days.
+    # The current context has nothing to do with the record. With serve() it belongs to
+    # the caller, which may await the worker for days.
     here = contexts.get_current()
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
 def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  # noqa: ANN401 - upstream's record
     # Returns the context of a record's sender. Of two headers with the same name the
-    # last one is newer. A header that is not text has no context.
+    # last one is newer. A header that is not text contains no context.
     if not record.headers:
         return here
     texts = {
@@ -204,7 +206,8 @@ def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  #
 
 
 def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  # noqa: ANN401 - upstream's record
-    # Returns links to the sender of a record; they have its offset if it is one of several.
+    # Returns a link to the sender of a record, with the record's offset if it is in a
+    # batch.
     sent = trace.get_current_span(sender).get_span_context()
     if not sent.is_valid:
         return []
@@ -213,7 +216,8 @@ def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  #
 
 
 def _requests(error: BaseException) -> list[str]:
-    # Names the requests of an attempt that did not fail; a batch has one for each record.
+    # Names the requests of an attempt that did not fail; each record of a batch may
+    # have one.
     named = error.errors if isinstance(error, BatchFailure) else {0: error}
     every = [*named.values()] if isinstance(named, dict) else []
     if not all(isinstance(one, _REQUESTS) for one in every):
@@ -235,8 +239,8 @@ def _record(span: trace.Span, error: BaseException) -> None:
     text = message(error)
     span.set_attribute("error.type", name)
     span.set_status(trace.Status(trace.StatusCode.ERROR, text))
-    # Like record_exception, which calls str() of an error without a guard and keeps all
-    # of the text, possibly with a record's value, for each attempt.
+    # Not record_exception, which calls str() of the error without a guard and keeps the
+    # whole text, possibly with a record's value, for each attempt.
     attributes = {
         "exception.type": name,
         "exception.message": text,

@@ -1,4 +1,4 @@
-"""Lines up the partitions that have lanes to hand out: they take turns."""
+"""Lines up the partitions with ready lanes, so that they take turns."""
 
 from collections import OrderedDict
 
@@ -7,9 +7,9 @@ from safeconsumer.worker.partition import Epoch, Lane
 
 class Turns:
     """
-    The partitions in line, each with its ready lanes in their order.
+    The partitions in line, each with its ready lanes in order.
 
-    A partition that is set aside keeps its lanes, and is not in line.
+    A partition that is set aside keeps its lanes but leaves the line.
 
     Thread rules: under the lock of ``KeptRecords``.
     """
@@ -24,32 +24,32 @@ class Turns:
 
     @property
     def first(self) -> Epoch:
-        """The partition whose turn it is; there must be one."""
+        """The partition at the front; the line must not be empty."""
         return next(iter(self._line))
 
     def append(self, lane: Lane) -> None:
-        """Put a lane behind the others of its partition."""
+        """Put a lane at the end of its partition's lanes."""
         lane.epoch.ready.append(lane)
         self._line.setdefault(lane.epoch)
 
     def go_first(self, epoch: Epoch) -> None:
-        """Put a partition in front; it must have lanes that are ready."""
+        """Put a partition, which must have ready lanes, at the front of the line."""
         self._line[epoch] = None
         self._line.move_to_end(epoch, last=False)
 
     def set_aside(self, epoch: Epoch) -> None:
-        """Take a partition out of the line, until it is brought back or gets a lane."""
+        """Remove a partition from the line until it is brought back or gets a lane."""
         self._line.pop(epoch, None)
 
     def bring_back(self, epoch: Epoch) -> bool:
-        """Put a partition that was set aside in front; False if there is none."""
+        """Put a set-aside partition at the front; return False if it has no ready lane."""
         if not epoch.ready or epoch in self._line:
             return False
         self.go_first(epoch)
         return True
 
     def take(self) -> Lane:
-        """Remove and return the next lane; another partition is next then."""
+        """Remove and return the next lane, and move its partition to the end of the line."""
         epoch, _ = self._line.popitem(last=False)
         lane = epoch.ready.popleft()
         if epoch.ready:
@@ -57,6 +57,6 @@ class Turns:
         return lane
 
     def drop_closed(self) -> None:
-        """Forget the ownerships that have ended."""
+        """Remove the ownerships that have ended."""
         for epoch in [one for one in self._line if one.is_closed]:
             del self._line[epoch]

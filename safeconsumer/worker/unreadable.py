@@ -1,4 +1,4 @@
-"""Decides about batches of records that cannot be read."""
+"""Decides what happens with batches of records that cannot be read."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
 from safeconsumer.worker.tracebacks import shown
 
-# The least seconds between two fetches of a batch to which ``Retry`` does not apply.
+# The minimum seconds between two fetches of a batch to which ``Retry`` does not apply.
 _RETRY_SECONDS = 1.0
 
 
@@ -27,12 +27,12 @@ class Unreadable:
     Holds partitions whose next batch cannot be read. For the polling thread only.
 
     The hold expires like a handler's pause, and then the batch is fetched again, as
-    often as a failed record is tried. Then ``on_exhausted`` applies. ``stop`` stops the
-    worker once all records before the batch are done. ``skip`` passes over its offsets
-    one by one, as only the batch's own header could say how many there are. ``block``
-    fetches it again every ``Retry.most`` seconds. So does ``skip`` if the broker cannot
-    read its log: such records are not known to be corrupt. Other partitions, and
-    records before the batch, continue.
+    many times as a failed record is tried. Then ``on_exhausted`` applies. ``stop``
+    stops the worker once all records before the batch are done. ``skip`` skips the
+    batch's offsets one by one, because the number of offsets is only in the batch's own
+    header. ``block`` fetches the batch again every ``Retry.most`` seconds. ``skip``
+    does the same if the broker cannot read its log, because such records are not known
+    to be corrupt. Other partitions, and records before the batch, continue.
     """
 
     _client: ConsumerClient
@@ -42,12 +42,12 @@ class Unreadable:
     work: Decisions = field(init=False)
 
     def note(self, error: CorruptBatchError) -> None:
-        """Note the error that a poll has raised."""
+        """Handle the error of an unreadable batch that a poll has raised."""
         tp = TopicPartition(*error.partition)
         epoch = self._kept.epochs.get(tp)
         owned = self._client.membership.owned()
         if epoch is None or epoch.ownership is not owned.get(tp):
-            # the ownership begins after this poll, and the next poll raises again
+            # the ownership starts after this poll, and the next poll raises the error again
             return
         batch = epoch.unreadable
         if batch is None or batch.error.offset != error.offset:
@@ -66,8 +66,9 @@ class Unreadable:
         self, before: UnreadableBatch | None, error: CorruptBatchError
     ) -> UnreadableBatch:
         # The offset after a skipped one belongs to the same batch if the message is the
-        # same: it names the first offset of the corrupt batch. Another batch is tried
-        # again first: several corrupt batches in a row may be the fault of our network.
+        # same, because the message names the first offset of the corrupt batch. Any
+        # other batch is fetched again first, because several corrupt batches in a row
+        # may be the fault of the network.
         then = None
         if before is not None:
             is_next = before.error.offset + 1 == error.offset
@@ -87,7 +88,7 @@ class Unreadable:
 
     def _pass_over(self, epoch: Epoch, offset: int) -> None:
         if not self._client.reads_on(epoch.tp, offset):
-            return  # the program has sought, perhaps in a hook of the event
+            return  # the program has sought, perhaps in a hook for the event
         if self.work.journal is not None:
             self.work.journal.completes(epoch.tp, epoch.number, offset, SKIPPED)
         self._client.go_back(epoch.tp, offset + 1)
@@ -105,7 +106,7 @@ class Unreadable:
         self._client.pause(scope, UNREADABLE, reason, seconds, Lifetime.WHILE_ASSIGNED)
 
     def problems(self, age: float) -> list[str]:
-        """Describe the batches that could not be read for ``age`` seconds; any thread."""
+        """Describe the batches that have been unreadable for ``age`` seconds. Any thread."""
         now = self._clock()
         found = [(tp, one.unreadable) for tp, one in tuple(self._kept.epochs.items())]
         return [
@@ -126,7 +127,7 @@ class Unreadable:
 
 
 def shown_place(tp: TopicPartition, error: CorruptBatchError) -> str:
-    """Return the name of the first offset that cannot be read."""
+    """Return the partition and the first unreadable offset, as text for people."""
     return f"{partition_text(*tp)} offset {error.offset}"
 
 

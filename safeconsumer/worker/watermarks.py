@@ -1,4 +1,4 @@
-"""Computes how much may be kept, and when polling stops and continues."""
+"""Computes how many records may be kept, and when polling stops and continues."""
 
 import math
 
@@ -12,27 +12,29 @@ MIB = 1024 * 1024
 @frozen(kw_only=True)
 class Limits:
     """
-    Limits what a worker may keep at a time, however slow its handlers are.
+    Limits the records that a worker keeps at a time, however slow its handlers are.
 
     Partitions that have records share the room evenly, and one share stays free for the
-    next: by default each of 16 partitions keeps up to 588 records. A partition that
-    needs room gets it from those that keep more than their share: their records that no
-    handler has begun are dropped, and fetched again later. Polling continues once half
-    of the room is free.
+    next partition. With the defaults each of 16 partitions keeps up to 588 records. If
+    a partition needs room, partitions that keep more than their share drop records that
+    no handler has begun; these are fetched again later. Polling continues once half of
+    the room is free.
 
     Args:
-        records: records kept, queued and running together; exceeded, by one poll at
-            most, only if a hook or another thread seeks past polled records.
-        bytes: their keys, values, headers and 400 bytes each; exceeded by one poll at
-            most.
-        span: how many records of one partition may be completed or begun ahead of its
-            first incomplete one; it bounds how much a restart repeats.
-        age: seconds after which one running handler, a pump's batch without an answer,
-            a record that failed for good, refused commits, or all room taken while
-            nothing is completed make the worker unhealthy.
+        records: the maximum number of queued and running records. It is exceeded, by
+            one poll at most, only if a hook or another thread seeks past polled
+            records.
+        bytes: the maximum size of the kept keys, values and headers, plus 400 bytes per
+            record; exceeded by one poll at most.
+        span: the number of a partition's records that may be completed or begun ahead
+            of its first incomplete one. The span limits how many records a restart
+            repeats.
+        age: seconds after which a worker becomes unhealthy because of one running
+            handler, a pump's batch without an answer, a record that failed for good,
+            refused commits, or full memory without a completed record.
 
     Raises:
-        WorkerSettingError: a value is impossible.
+        WorkerSettingError: a value is invalid.
     """
 
     records: int = field(default=10_000, validator=positive_int)
@@ -43,7 +45,7 @@ class Limits:
 
 @frozen
 class Load:
-    """The records and bytes that are kept now."""
+    """The number and the size of the records that are currently kept."""
 
     records: int = 0
     bytes: int = 0
@@ -52,40 +54,40 @@ class Load:
 @frozen
 class Marks:
     """
-    The marks at which polling stops and continues.
+    The loads at which polling stops and continues.
 
     Attributes:
-        high: stop at either of these.
-        low: continue below both of these.
+        high: polling stops when either value is reached.
+        low: polling continues when neither value is exceeded.
     """
 
     high: Load
     low: Load
 
     def is_throttled(self, load: Load, *, was: bool) -> bool:
-        """Return whether to stop, given whether it was stopped before."""
+        """Return whether polling must stop, or must stay stopped if it ``was`` stopped."""
         if was:
             return load.records > self.low.records or load.bytes > self.low.bytes
         return load.records >= self.high.records or load.bytes >= self.high.bytes
 
 
 def marks(limits: Limits, parts: int = 1) -> Marks:
-    """Return the marks for everything kept together, or for one of this many parts."""
+    """Return the marks for all kept records, or for one of ``parts`` equal parts."""
     high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
     return Marks(high, Load(high.records // 2, high.bytes // 2))
 
 
 def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
     """
-    Return the share of each partition; None if a single partition is owned.
+    Return the share of each partition, or None if fewer than two are owned.
 
-    Partitions with records share evenly, and one share is left for the next one: a
-    partition with a full share may never finish a record.
+    Partitions with records get equal shares, and one share is left for the next
+    partition, because a partition with a full share may never finish a record.
 
     Args:
         limits: the limits of all partitions together.
-        partitions: how many are owned.
-        sharing: the number of partitions with records, here or at the broker.
+        partitions: the number of owned partitions.
+        sharing: the number of partitions with records, in memory or on the broker.
     """
     if partitions < 2:  # noqa: PLR2004 - at least two
         return None
@@ -93,7 +95,7 @@ def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
 
 
 def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
-    """Return how many records the next poll may take; 0 if there is no room."""
+    """Return how many records the next poll may return; 0 if there is no room."""
     room = min(most, limits.records - load.records)
     left = limits.bytes - load.bytes
     if room <= 0 or left <= 0:

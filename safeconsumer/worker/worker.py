@@ -1,4 +1,4 @@
-"""``Worker``: calls your handler on many records at a time, with bounded memory."""
+"""Defines ``Worker``, which calls your handler on records with bounded memory."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ from safeconsumer.worker.tracebacks import shown
 
 
 class State(enum.Enum):
-    """The state of a worker's life; it only moves forward."""
+    """The state of a worker, which only moves forward."""
 
     NEW = "new"
     RUNNING = "running"
@@ -51,88 +51,93 @@ class State(enum.Enum):
 
 class Worker:
     """
-    Runs a handler on every record, with bounded memory, and commits what is done.
+    Runs a handler on every record, with bounded memory, and commits finished records.
 
-    The thread that calls :meth:`run` polls all the time, so slow handlers never get the
-    member evicted. An offset is committed once its record and all before it are done:
-    handled, acknowledged as a dead letter, or skipped by your policy. After a crash or
-    a rebalance records may be handled again; no record is passed over.
+    The thread that calls :meth:`run` polls all the time, so slow handlers never cause
+    the member to be evicted. An offset is committed once its record and all earlier
+    records are done: handled, acknowledged as a dead letter, or skipped by your policy.
+    After a crash or a rebalance records may be handled again, but no record is skipped.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``; the
-            worker closes it when it ends. Its deserializers are called where the
-            handler runs, before it, by one thread at a time: they need not be
-            thread-safe. Their exceptions are failures of the record, see
-            :class:`DeserializationError`. While the worker has it, every commit of
-            other code (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`CommitRefusedError`, every other
-            poll :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and
-            ``assign`` :class:`ConsumerInUseError`; nothing was done then.
+            worker closes it when it ends. Its deserializers are called before the
+            handler and where the handler runs, by one thread at a time, so they need
+            not be thread-safe. Their exceptions are failures of the record, see
+            :class:`DeserializationError`. While the worker has the consumer, every
+            commit of other code (``commit``, ``commit_async``, and ``group_metadata``
+            for a producer's transactions) raises :class:`CommitRefusedError`, every
+            other poll raises :class:`ConcurrentPollError`, and ``close``,
+            ``unsubscribe`` and ``assign`` raise :class:`ConsumerInUseError`; a refused
+            call has no effect.
         handle: called as ``handle(record, context)``, or with ``batch`` as
-            ``handle(records, context)``; it must be a coroutine function with
+            ``handle(records, context)``; must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
             failure. See :class:`RetryLater`, :class:`Pause`, :class:`Reject`,
             :class:`StopWorker`, :class:`BatchFailure`.
-        order: records of one ``partition``, or of one ``key`` within it, are handled
-            one after the other, retries included; with ``unordered`` in any order. A
-            key is the record's, as the bytes that came.
-        executor: ``thread`` for handlers that wait, ``process`` for those that
-            compute (importable ones, and a script needs ``if __name__ ==
-            "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
-            A process that a handler forks ends with that call of the handler, by its
-            ``sys.exit()`` or with status 1, and handles no other record.
+        order: records of one ``partition``, or of one ``key`` within a partition, are
+            handled one after the other, retries included. With ``unordered`` records
+            are handled in any order. A ``key`` is the record's key in its original
+            bytes.
+        executor: ``thread`` for handlers that wait, ``process`` for handlers that
+            compute, ``asyncio`` for coroutines. With ``process`` the handler must be
+            importable, and a script needs ``if __name__ == "__main__":``, as with
+            ``multiprocessing``. A process that a handler forks ends with that call of
+            the handler, by its ``sys.exit()`` or with status 1, and handles no other
+            record.
         concurrency: how many handlers run at a time.
-        batch: most records per call, of one partition; None for one by one. Not with
-            ``order="key"``.
-        batch_within: seconds that a batch waits for more records, counted from its
-            first one, before it is handed out with fewer. It waits only while more can
-            come, so not if ``limits`` are reached.
+        batch: the maximum number of records per call, which are of one partition; None
+            for single records. Not allowed with ``order="key"``.
+        batch_within: seconds for which a batch waits for more records, counted from its
+            first record, before it is handed out with fewer. A batch waits only while
+            more records can come, so not when ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
-            limit. A coroutine is cancelled, a process is ended (by SIGVTALRM) and
-            replaced, and the record has failed with a :class:`HandlerTimeoutError`; a
-            note of it has the stacks of the process. A thread cannot be ended: the
-            worker becomes unhealthy, and a ``HandlerStalled`` event shows where the
-            handler is. The same is true of a coroutine that blocks its loop.
-        lifespan: called without arguments, it makes a context manager, sync, or async
-            with ``executor="asyncio"``, whose value is ``context.state``. It is entered
-            before the first record, where handlers run: once for threads, in the event
-            loop, or in each process (there within 60 s, or ``Limits.age`` if that is
-            more, imports included). It is left after the last record, in the time that
-            the drain leaves; see :class:`LifespanError`.
-        limits: how much may be held.
-        retry: how often a record is tried, and when.
-        dead_letter: the place for records that failed for good: a :class:`DeadLetter`, or
-            a callable ``(record, failure)`` that returns once they are safe. A thread
-            calls it in place of the handler, and again as long as it raises, after the
-            waits of ``retry``. Only a :class:`DeadLetter` has ``max_ratio``: with a
-            callable no share of bad records stops the worker. Key and value are the
-            bytes as they came, whatever the deserializers.
-        on_exhausted: without ``dead_letter``, and for records that can never be one
-            (too large, the right to write is missing, :class:`Reject`), or a batch that
-            is corrupt: ``stop`` the worker, ``skip`` the record, or ``block`` its lane
-            until somebody acts.
+            limit. At the limit a coroutine is cancelled, and a process is ended (by
+            SIGVTALRM) and replaced; the record has failed with a
+            :class:`HandlerTimeoutError`, which has a note with the stacks of the
+            process. A thread cannot be ended, so the worker becomes unhealthy, and a
+            ``HandlerStalled`` event shows where the handler is. The same is true of a
+            coroutine that blocks its loop.
+        lifespan: a function without arguments that makes a context manager, whose value
+            becomes ``context.state``. The context manager may be async with
+            ``executor="asyncio"``. The lifespan is entered before the first record:
+            once for all threads, in the event loop, or in each process. A process must
+            enter the lifespan, imports included, within 60 s or the longer
+            ``Limits.age``. The lifespan is left after the last record, in the time that
+            remains of the drain; see :class:`LifespanError`.
+        limits: how many records and bytes may be held in memory.
+        retry: how often a failed record is tried, and when.
+        dead_letter: the target of records that failed for good: a :class:`DeadLetter`,
+            or a callable ``(record, failure)`` that returns once the record is safe. A
+            thread calls it instead of the handler, and after the waits of ``retry``
+            again as long as it raises. Only a :class:`DeadLetter` has ``max_ratio``, so
+            with a callable no share of bad records stops the worker. The record's key
+            and value are the original bytes, whatever the deserializers are.
+        on_exhausted: the policy without ``dead_letter``, for a corrupt batch, and for
+            records that can never become dead letters (too large, no permission to
+            write, :class:`Reject`): ``stop`` the worker, ``skip`` the record, or
+            ``block`` its lane until somebody intervenes.
         drain: the longest waits for running handlers.
         commit: when to commit.
-        breaker: holds a topic while its handlers fail with errors that look like an
-            outage; see :class:`Breaker`, and :class:`Pause` for handlers that know it
-            themselves.
-        on_event: takes every event; events become structlog lines too, unless the
-            consumer has ``log=False``. Its exceptions are counted in
-            :attr:`hook_failures`. If it does not return, its thread, a handler's or the
-            polling one, is blocked: :meth:`healthy` names the hook after
-            ``Limits.age``, and ``Report.hanging`` at the end. If the worker is asked to
-            stop while its polling thread is in the hook, another thread ends it;
-            ``run`` returns when the hook does.
-        trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
-            True, or a :class:`Tracing`. The span is the current one in the handler;
-            with a handler in another process only its context is current.
+        breaker: holds a topic while its records fail with errors that look like an
+            outage; see :class:`Breaker`. A handler that detects an outage itself raises
+            :class:`Pause`.
+        on_event: called with every event; events become structlog lines too, unless the
+            consumer has ``log=False``. Exceptions of ``on_event`` are counted in
+            :attr:`hook_failures`. A call that does not return blocks its thread, a
+            handler's or the polling one; :meth:`healthy` names the hook after
+            ``Limits.age``, and so does ``Report.hanging`` at the end. If the worker is
+            requested to stop while its polling thread is in the hook, another thread
+            closes the worker; ``run`` returns when the hook returns.
+        trace: True, or a :class:`Tracing`, to make an OpenTelemetry span for each
+            attempt at a record or a batch. The span is the current span in the handler;
+            in another process only the span's context is current.
 
     Raises:
-        WorkerSettingError: a setting is impossible; the message has the reason, and nothing
-            was started. For ``on_event`` it is a :class:`HookTypeError`.
+        WorkerSettingError: a setting is invalid; the message has the reason, and
+            nothing was started. For ``on_event`` the error is a :class:`HookTypeError`.
 
-    Thread rules: ``run`` in one thread; all other methods on any thread, and ``stop``
-    in a signal handler too.
+    Thread rules: call ``run`` on one thread, all other methods on any thread, and
+    ``stop`` even in a signal handler.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
@@ -215,26 +220,28 @@ class Worker:
         Work until :meth:`stop` is called, or an error stops the worker.
 
         Args:
-            signals: signal numbers. On the first signal the worker drains and stops; on
-                the second it stops at once, and the earlier signal handlers are
-                restored, as they are at the end: a third signal has its earlier effect.
-                Only in the main thread.
+            signals: signal numbers, only for the main thread. On the first signal the
+                worker drains and stops. On the second signal it stops immediately, and
+                the earlier signal handlers are restored, so that a third signal has its
+                original effect. The earlier handlers are restored at the end of the
+                run, too.
 
         Returns:
-            How the worker ended, once the consumer is closed.
+            A report of the run, once the consumer is closed.
 
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
-            DeadLetterLimitError: too many records failed for good.
-            HandlersCannotRunError: handlers cannot be run, for any record;
+            DeadLetterLimitError: the share of records that failed for good is too high.
+            HandlersCannotRunError: handlers cannot run for any record;
                 :class:`LifespanError` if the lifespan is the reason.
-            WorkerSettingError: the topic of dead letters is consumed itself.
-            WorkerStateError: it ran before, or another Worker or Pump has its consumer.
-            ForkedConsumerError: it was made before this process was forked.
+            WorkerSettingError: the consumer consumes the dead-letter topic.
+            WorkerStateError: the worker ran before, or another Worker or Pump uses its
+                consumer.
+            ForkedConsumerError: the worker was made before this process was forked.
             JournalError: the consumer keeps a journal, which cannot be written.
-            BaseException: an exception of a handler that is no ``Exception``, such as
-                ``SystemExit``; also what ``poll`` raises. Before it is raised, running
-                handlers end, and completed records are committed.
+            BaseException: a handler's exception that is not an ``Exception``, such as
+                ``SystemExit``; or any exception of ``poll``. Before it is raised,
+                running handlers are drained, and completed records are committed.
         """
         self._check_new()
         with taking_signals(signals, lambda _: self.stop()):
@@ -243,22 +250,24 @@ class Worker:
 
     async def serve(self, signals: Iterable[int] = ()) -> Report:
         """
-        Do the same as :meth:`run`, awaited in your own event loop, which is not blocked.
+        Do the same as :meth:`run`, awaited in your own event loop, without blocking it.
 
-        With ``executor="asyncio"`` the handlers and the lifespan run in this loop, with
+        With ``executor="asyncio"`` the handlers and the lifespan run in your loop, with
         the context variables of this call; tasks that handlers leave behind continue in
-        it. A separate thread polls. When this call is cancelled, the worker drains as
-        after :meth:`stop`, and ``CancelledError`` is raised once it is closed; if it is
-        cancelled again, running handlers are abandoned.
+        the loop. A separate thread polls. When the call is cancelled, the worker drains
+        as after :meth:`stop`, and ``CancelledError`` is raised once the worker is
+        closed. A second cancellation abandons running handlers.
 
         Args:
-            signals: as for :meth:`run`; the loop must run in the main thread then.
+            signals: as for :meth:`run`; with signals the loop must run in the main
+                thread.
 
         Returns:
-            How the worker ended, once the consumer is closed.
+            A report of the run, once the consumer is closed.
 
         Raises:
-            WorkerStateError: it ran before, or another Worker or Pump has its consumer.
+            WorkerStateError: the worker ran before, or another Worker or Pump uses its
+                consumer.
             BaseException: as for :meth:`run`.
         """
         self._check_new()
@@ -270,7 +279,7 @@ class Worker:
         def live() -> None:
             try:
                 report = self._run_to_end()
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            except BaseException as error:  # noqa: BLE001 - raised to the awaiting caller
                 _answer(loop, ended, error)
             else:
                 _answer(loop, ended, report)
@@ -291,7 +300,7 @@ class Worker:
             except asyncio.CancelledError as error:
                 cancelled = error
                 self.stop()
-            except BaseException:  # it is cancelled: no code awaits this any more
+            except BaseException:  # no code awaits the worker any more
                 self.stop()
                 raise
         if cancelled is not None:
@@ -314,7 +323,7 @@ class Worker:
 
     def _run_to_end(self) -> Report:
         try:
-            # another thread has closed it meanwhile
+            # another thread has closed the worker in the meantime
             with contextlib.suppress(TakenOver):
                 self._run_parts()
         finally:
@@ -332,7 +341,7 @@ class Worker:
         error = self._failure
         if error is not None:
             return error
-        assert self._report is not None  # noqa: S101 - it is closed
+        assert self._report is not None  # noqa: S101 - the worker is closed
         return self._report
 
     def _run_parts(self) -> None:
@@ -359,14 +368,14 @@ class Worker:
             self._work()
         except TakenOver:
             raise
-        except BaseException as raised:  # noqa: BLE001 - raised by _live()
+        except BaseException as raised:  # noqa: BLE001 - raised by _run_to_end()
             self._error = self._error or raised
         self._close()
         ender.join()
 
     def _wait_ready(self) -> None:
-        # The consumer has not joined yet, so no other member waits for it; the worker
-        # is alive.
+        # The consumer has not joined yet, so no other member waits for it. The worker
+        # counts as alive.
         while not self._stops and not self._runner.wait_ready(_CHECK_SECONDS):
             self._engine.polled_at = self._clock()
 
@@ -374,21 +383,22 @@ class Worker:
         self, *, drain: bool = True, timeout: float | None = None
     ) -> Report | None:
         """
-        Ask the worker to stop; any thread, and a signal handler too.
+        Request that the worker stop, on any thread or in a signal handler.
 
-        It may be called again.
+        The method may be called more than once.
 
         Args:
-            drain: wait for running handlers, up to ``Drain.shutdown``. A second call,
-                or False, abandons handlers that still run.
-            timeout: seconds to wait here until the worker is closed; None: do not wait.
-                Do not wait in a handler or on its thread: the call would wait for
-                itself.
+            drain: whether to wait for running handlers, up to ``Drain.shutdown``. A
+                second call, or False, abandons handlers that still run.
+            timeout: seconds to wait until the worker is closed; None to return
+                immediately. Never wait in a handler or on the worker's own thread,
+                because the call would wait for itself.
 
         Returns:
-            How the worker ended; None if it has not ended yet.
+            A report of the run, or None if the worker has not been closed yet.
         """
-        # Plain assignments: a signal handler may have interrupted this call.
+        # Only plain assignments, because a signal handler may have interrupted another
+        # call of this method.
         if self._stop_requested_at is None:
             self._stop_requested_at = self._clock()
         self._stops += 1 if drain else 2
@@ -401,13 +411,13 @@ class Worker:
 
     def healthy(self) -> health.Health:
         """
-        Return whether the worker is well, and its problems.
+        Return whether the worker is healthy, and its problems.
 
         The result also shows whether the loop turns at all, and names each hook that
-        has not returned for ``Limits.age``, on any thread.
+        has not returned for ``Limits.age`` on some thread.
 
-        Before :meth:`run` a worker is alive and not well; once closed it is neither,
-        nor in a process that was forked after the worker was made.
+        Before :meth:`run` a worker is alive but not healthy. A closed worker is
+        neither, nor is a worker in a process that was forked after the worker was made.
         """
         state = self._state
         if self._is_in_child:
@@ -427,7 +437,7 @@ class Worker:
         return health.examine(engine, self._runner.slots, age, problems=problems)
 
     def stats(self) -> Stats:
-        """Return the worker's numbers at this moment. Any thread."""
+        """Return the worker's current numbers. Any thread."""
         state = self._state
         return snapshot(
             state.value,
@@ -440,7 +450,7 @@ class Worker:
         )
 
     def _last_poll_at(self, state: State) -> float | None:
-        # A loop that has ended on purpose must not cause an alarm.
+        # A loop that has stopped on request must not cause an alarm.
         is_over = state is State.CLOSED and not self._failure
         if state is State.NEW or is_over:
             return None
@@ -448,14 +458,14 @@ class Worker:
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """The consumer of the worker."""
+        """The consumer that the worker was made with."""
         return self._options.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:
         """
         Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force, no other record of its partitions begins.
+        Once a hold is in force, no other record of the held partitions is started.
         """
         return health.running_offsets(
             self._runner.slots, is_batch=self._options.is_batch
@@ -464,12 +474,14 @@ class Worker:
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
-        The number of errors of ``on_event``, by its ``repr``; the log has the first.
+        The number of exceptions of ``on_event``, by its ``repr``; the first is logged.
 
-        Events that no hook got, as a hook did not return at the end, count too.
+        Events that reached no hook, because a hook did not return at the end, count
+        too.
 
-        Under ``trace`` it counts spans that could not be made, ended or passed on.
-        ``stats()`` and the metric ``worker_hook_failures_total`` have the sum.
+        The key ``trace`` has the number of spans that could not be made, ended or
+        passed on. ``stats()`` and the metric ``worker_hook_failures_total`` have the
+        sum.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:
@@ -488,12 +500,12 @@ class Worker:
 
     def _stop_following_holds(self) -> None:
         observers = self._client.membership.ledger.observers
-        # another thread has ended the worker, or the worker fails
+        # another thread has closed the worker, or its start failed
         with contextlib.suppress(ValueError):
             observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
-        self._check_stop()  # a worker that is stopped before it begins joins no group
+        self._check_stop()  # a worker that is stopped before its start joins no group
         while not self._is_finished():
             try:
                 self._turn()
@@ -501,7 +513,7 @@ class Worker:
                 raise
             except BaseException as error:
                 # The worker still waits for running handlers, unless a second Ctrl-C
-                # comes.
+                # arrives.
                 if self._error is not None and not isinstance(error, Exception):
                     raise
                 self._error = self._error or error
@@ -513,7 +525,7 @@ class Worker:
             return
         self._state = State.DRAINING
         self._ending.set()
-        # The stop may have been requested while this thread waited for a commit.
+        # The request to stop may have come while this thread waited for a commit.
         now = self._clock()
         self._stop_at = (
             now if self._stop_requested_at is None else self._stop_requested_at
@@ -545,15 +557,15 @@ class Worker:
                 return
 
     def _end_for_poller(self) -> None:
-        # The polling thread is blocked in a hook, at any step of a turn: each step below
-        # must be possible after any of those steps, and twice.
+        # The polling thread is blocked in a hook, at an unknown step of a turn. Each
+        # step below must be possible after any step of a turn, and more than once.
         try:
             self._check_stop()
             while self._report is None and not self._is_finished():
                 self._engine.rest()
             if self._report is None:
                 self._close()
-        except BaseException as error:  # noqa: BLE001 - raised by _outcome()
+        except BaseException as error:  # noqa: BLE001 - returned by _outcome()
             self._error = self._error or error
         finally:
             self._client.release()
@@ -563,7 +575,8 @@ class Worker:
             self._answer_taken_over()
 
     def _hanging(self) -> Hook | None:
-        # The polling thread's hook comes first: another thread has ended the worker for it.
+        # The polling thread's hook comes first, because another thread closed the
+        # worker for its sake.
         takeover = self._emit.takeover
         if takeover.hook is not None:
             return takeover.hook
@@ -582,7 +595,7 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()
-            with self._emit.postponing():  # no hook runs between a stop and this commit
+            with self._emit.postponing():  # no hook runs before the last commit
                 committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             if not self._emit.takeover.over.is_set():
@@ -592,16 +605,16 @@ class Worker:
         self._stop_following_holds()
         left = end - _LEAVE_SECONDS - self._clock()
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
-        with contextlib.suppress(Exception):  # the error was reported before
+        with contextlib.suppress(Exception):  # the first error was reported already
             self._client.lift_expiring()
-        with contextlib.suppress(Exception):  # as above
+        with contextlib.suppress(Exception):  # the worker must leave
             left = max(_LEAVE_SECONDS, end - self._clock())
             self._client.leave(min(_END_SECONDS, left), self._engine.dropped_at_end)
         self._report_end(committed=committed)
 
     def _end_by(self) -> float:
-        # The time that the wait for handlers leaves is for the last commit, and for
-        # leaving the group.
+        # The time that the wait for handlers does not use is for the last commit, and
+        # for leaving the group.
         if self._stop_at is None or self._stops > 1:
             return self._clock() + _END_SECONDS
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
@@ -633,16 +646,16 @@ class Worker:
         self._closed.set()
 
 
-# Seconds. Everything after the drain takes no longer than this, whatever the broker
-# does; the commit, ending the handlers' threads or processes, and leaving the group get
-# this much each.
+# The maximum time in seconds for all steps after the drain, whatever the broker does,
+# and the minimum time for each step. The steps are the commit, stopping the handlers'
+# threads or processes, and leaving the group.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
 _FORKED = (
-    "this worker was made before this process was forked, and can run in its parent only: "
+    "this worker was made before this process was forked, and can run only in the parent: "
     "make the consumer and the worker in the process that uses them"
 )
-# Seconds between two checks whether a worker that has not begun yet must stop.
+# Seconds between two checks whether a worker must stop before it has started.
 _CHECK_SECONDS = 0.1
 
 
@@ -662,5 +675,5 @@ def _answer(
         else:
             ended.set_result(answer)
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: no code awaits it
+    with contextlib.suppress(RuntimeError):  # no code awaits a closed loop
         loop.call_soon_threadsafe(settle)

@@ -80,16 +80,16 @@ def _judged(one, lab, client):
 
 
 ENDS_WITH_THE_OWNERSHIP = (
-    "assigned-away-and-back",
-    "given-up-with-a-fetch-in-flight",
-    "unsubscribed-and-back",
+    "paused-partition-unassigned-and-back",
+    "unassigned-and-back-with-a-fetch-in-flight",
+    "paused-consumer-unsubscribed-and-back",
 )
 """The cases in which a plain pause of ours ends as well."""
 
 NOT_ABOUT_PAUSING = (
     "a-join-outlasts-its-poll",
     "time-limit-at-any-place-of-a-poll",
-    "log-cut-while-away",
+    "log-truncated-while-no-member-reads",
 )
 """The cases in which nothing is paused."""
 
@@ -97,36 +97,36 @@ STOCK = {
     # It starves after the resume.
     "resume-in-mid-batch": Verdict.DIFFERS,
     "five-of-six-resumed": Verdict.DIFFERS,
-    "resume-around-fetches": Verdict.DIFFERS,
+    "pause-and-resume-around-fetches": Verdict.DIFFERS,
     "seek-while-paused": Verdict.DIFFERS,
     # It raises a plain KeyError.
-    "bad-target-among-good-ones": Verdict.DIFFERS,
+    "pause-of-one-bad-partition-among-good-ones": Verdict.DIFFERS,
     "paused-before-the-first-poll": Verdict.DIFFERS,
     # It hangs, or loses records.
     "time-limit-at-any-place-of-a-poll": Verdict.DIFFERS,
     # It takes an offset in the old log for a position in the new one.
-    "log-cut-while-away": Verdict.DIFFERS,
-    "recreated-longer-while-paused": Verdict.DIFFERS,
-    "recreated-shorter-while-paused": Verdict.DIFFERS,
-    "commit-after-recreation": Verdict.DIFFERS,
+    "log-truncated-while-no-member-reads": Verdict.DIFFERS,
+    "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
+    "paused-topic-recreated-with-fewer-records": Verdict.DIFFERS,
+    "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
     # It forgets the pause with the ownership.
-    "assigned-away-and-back": Verdict.LEAKS,
-    "given-up-with-a-fetch-in-flight": Verdict.LEAKS,
-    "another-member-went-on-meanwhile": Verdict.LEAKS,
-    "moves-and-returns": Verdict.LEAKS,
+    "paused-partition-unassigned-and-back": Verdict.LEAKS,
+    "unassigned-and-back-with-a-fetch-in-flight": Verdict.LEAKS,
+    "another-member-read-on-in-between": Verdict.LEAKS,
+    "paused-partition-moves-and-returns": Verdict.LEAKS,
     "paused-before-each-poll": Verdict.LEAKS,
-    "the-rest-beside-another-pause": Verdict.LEAKS,
+    "pausing-the-rest-beside-another-owners-partition": Verdict.LEAKS,
     "evicted-for-not-polling": Verdict.LEAKS,
     "evicted-for-being-frozen": Verdict.LEAKS,
-    "unsubscribed-and-back": Verdict.LEAKS,
-    "another-topic-and-back": Verdict.LEAKS,
-    "topic-created-again": Verdict.LEAKS,
+    "paused-consumer-unsubscribed-and-back": Verdict.LEAKS,
+    "paused-topic-unsubscribed-and-back": Verdict.LEAKS,
+    "paused-topic-deleted-and-recreated": Verdict.LEAKS,
     # It pauses partitions only.
-    "the-rest-beside-a-pause-of-the-topic": Verdict.ABSENT,
-    "topic-with-later-partitions": Verdict.ABSENT,
-    "pattern-with-later-topics": Verdict.ABSENT,
-    "starts-paused": Verdict.ABSENT,
-    "follows-to-the-next-owner": Verdict.ABSENT,
+    "pausing-the-rest-beside-another-owners-topic": Verdict.ABSENT,
+    "paused-topic-gains-partitions": Verdict.ABSENT,
+    "paused-pattern-matches-later-topics": Verdict.ABSENT,
+    "consumer-starts-paused": Verdict.ABSENT,
+    "pause-follows-to-the-next-owner": Verdict.ABSENT,
 }
 """The known verdicts on kafka-python 3.0.12, which passes the other cases."""
 

@@ -55,12 +55,12 @@ ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
 # kafka-python's version, or with the kit.
 STOCK_BY_DAY = {
     "evicted-for-not-polling",
-    "log-cut-while-away",
-    "resume-around-fetches",
+    "log-truncated-while-no-member-reads",
+    "pause-and-resume-around-fetches",
     "seek-while-paused",
-    "starts-paused",
-    "the-rest-beside-another-pause",
-    "topic-with-later-partitions",
+    "consumer-starts-paused",
+    "pausing-the-rest-beside-another-owners-partition",
+    "paused-topic-gains-partitions",
 }
 STOCK_PLAYED = [
     pytest.param(case, id=name, marks=by_day(name in STOCK_BY_DAY))

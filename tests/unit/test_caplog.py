@@ -1,4 +1,4 @@
-"""The log that a test reads is its own."""
+"""The log that a test reads contains only the test's own lines."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ GO, LOGGED = threading.Event(), threading.Event()
 
 @pytest.fixture
 def earlier_thread():
-    """Leave a thread behind, as an earlier test may; ``caplog`` comes after it."""
+    """Leave a thread running, as an earlier test may, before ``caplog`` starts."""
 
     def late():
         GO.wait()
@@ -24,7 +24,7 @@ def earlier_thread():
     thread.join()
 
 
-def test_thread_of_an_earlier_test_is_not_in_the_log(earlier_thread, caplog):
+def test_lines_of_an_earlier_tests_thread_are_not_in_the_log(earlier_thread, caplog):
     del earlier_thread
     GO.set()
     LOGGED.wait()

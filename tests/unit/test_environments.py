@@ -1,4 +1,4 @@
-"""Environments with other packages, which several workers of pytest may make at once."""
+"""Tests environments with other packages, which pytest workers may make concurrently."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.harness import environments
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """Return a function that makes an environment; ``meanwhile`` runs before its rename."""
+    """Return a maker of environments, which calls ``meanwhile`` before the rename."""
 
     def make(meanwhile):
         monkeypatch.setattr(environments, "cache_folder", lambda: tmp_path)
@@ -22,7 +22,7 @@ def make(tmp_path, monkeypatch):
     return make
 
 
-def test_environment_that_another_process_made_meanwhile_is_used(make):
+def test_environment_that_another_process_made_first_is_used(make):
     def finish():
         folder = environments._folder("some-package==1")
         (folder / "bin").mkdir(parents=True)
@@ -30,7 +30,7 @@ def test_environment_that_another_process_made_meanwhile_is_used(make):
     assert make(finish).parent.is_dir()
 
 
-def test_environment_whose_folder_cannot_be_made_is_an_error(make, tmp_path):
+def test_environment_that_cannot_create_its_folder_raises_an_error(make, tmp_path):
     def block():
         environments._folder("some-package==1").write_text("a file")
 

@@ -27,7 +27,7 @@ def fault(function="Worker.run", old="return 1", **more):
     return Fault(id="F1", function=function, old=old, **row)
 
 
-def test_a_fault_is_planted_in_its_function_only():
+def test_fault_is_planted_only_in_its_function():
     planted = fault().planted(TEXT)
     assert planted == TEXT.replace(
         "(self):\n        return 1\n", "(self):\n        return 2\n"
@@ -42,7 +42,7 @@ def test_a_fault_is_planted_in_its_function_only():
         pytest.param("Worker.stop", "1", id="text that occurs twice"),
     ],
 )
-def test_a_row_that_does_not_fit_the_code_is_refused(function, old):
+def test_row_that_does_not_fit_the_code_is_refused(function, old):
     with pytest.raises(UnplantableError, match="F1"):
         fault(function, old).planted(TEXT)
 
@@ -70,7 +70,7 @@ def test_outcome_of_each_fault_is_reported(row, result, message, *, is_good):
     assert (message in text, good) == (True, is_good)
 
 
-def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():
+def test_every_row_has_a_unique_id_and_names_existing_files():
     rows = table.faults(table.PACKAGES)
     assert max(Counter(one.id for one in rows).values()) == 1
     named = {test.split("::")[0] for one in rows for test in (*one.tests, *one.suite)}
@@ -78,7 +78,7 @@ def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_every_fault_can_be_planted_in_the_code_of_today():
-    """If a row's text had changed, the row would test nothing, without showing that."""
+def test_every_fault_can_be_planted_in_the_current_code():
+    """A row with an outdated text would silently test nothing."""
     for one in table.faults(table.PACKAGES):
         one.planted((ROOT / "safeconsumer" / one.file).read_text())

@@ -1,4 +1,4 @@
-"""The lint finds planted faults of pages, docstrings, commits and names."""
+"""The lint finds planted faults in pages, docstrings, commits and names."""
 
 import pytest
 from attrs import evolve
@@ -102,9 +102,9 @@ def test_inline_commands_run_or_name_their_extra(text, faults):
         (["generated/settings", "explanation/holds-and-owners"], 1),
         (["explanation/holds-and-owners", "generated/design/joins", "how-to/index"], 1),
     ],
-    ids=["right", "not first", "a guide behind design"],
+    ids=["right", "not first", "a guide after design"],
 )
-def test_search_that_finds_the_wrong_page_first_is_found(found, faults):
+def test_search_that_ranks_the_wrong_page_first_is_found(found, faults):
     assert len(list(site.findings({"KAFKA-13463": found}))) == faults
 
 

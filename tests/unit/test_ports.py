@@ -1,4 +1,4 @@
-"""The ports that tests reserve for programs of their own."""
+"""Tests the ports that tests reserve for their own programs."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.harness.brokers import ports
 
 
 def test_reserved_port_is_given_once(monkeypatch):
-    """A second test process would try the same lock, by a descriptor of its own."""
+    """Another test process would try the same lock through its own descriptor."""
     port = ports.reserved_port()
     monkeypatch.setattr(ports, "RANGE", range(port, port + 1))
     with pytest.raises(OSError, match="no free port"):

@@ -1,4 +1,4 @@
-"""A busy machine does not end a wait of the suite, but a hang does."""
+"""A hang ends a wait of the test suite, and a busy machine does not."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from tests.sim.lab import play
 
 
 class Machine:
-    """A clock, and threads that wait for a core for part of each second."""
+    """A clock and threads that wait for a CPU core during part of each second."""
 
     def __init__(self, **parts):
         self.now = 0.0
@@ -42,7 +42,7 @@ class Machine:
             self.waits[thread] += part * seconds
 
     def until_over(self, bound):
-        """Return the second at which a bound is reached; None after more than an hour."""
+        """Return the second at which a bound is reached, or None after an hour."""
         while not bound.is_over():
             self.step(0.5)
             if self.now > 3600:
@@ -64,7 +64,7 @@ class Machine:
         ({"1": 1.0, "2": 1.0}, 600.5),
     ],
     ids=[
-        "no kernel's figures",
+        "no kernel figures",
         "idle",
         "half",
         "half in two threads",
@@ -73,23 +73,23 @@ class Machine:
     ],
 )
 def test_seconds_in_which_a_thread_waits_for_a_core_do_not_count(parts, over):
-    """Waits before the beginning of the bound give no additional time."""
+    """Waits before the start of the bound give no additional time."""
     machine = Machine(**parts)
     assert machine.until_over(machine.bound(10.0)) == over
 
 
 def test_no_bound_is_longer_than_ten_times_a_long_limit():
-    """A hang that spins waits for a core, too."""
+    """A spinning hang waits for a core, too."""
     machine = Machine(**{"1": 1.0})
     assert machine.until_over(machine.bound(90.0)) == 900.5
 
 
-def test_a_wait_without_a_limit_has_no_bound():
+def test_wait_without_a_limit_has_no_bound():
     machine = Machine(**{"1": 1.0})
     assert machine.until_over(machine.bound(None)) is None
 
 
-def test_the_waits_of_a_thread_that_starts_later_count_in_full():
+def test_waits_of_a_thread_that_starts_later_count_in_full():
     machine = Machine()
     bound = machine.bound(10.0)
     assert not bound.is_over()
@@ -118,7 +118,7 @@ def test_threads_and_processes_of_a_test_are_counted():
     assert min(found.values()) >= 0.0
 
 
-def test_a_simulated_world_has_no_waits_for_a_core():
+def test_simulated_world_has_no_waits_for_a_core():
     """Otherwise a history would depend on the machine."""
 
     def read(_):
@@ -128,7 +128,7 @@ def test_a_simulated_world_has_no_waits_for_a_core():
     assert play(read) == 10.5
 
 
-def test_an_ended_process_is_passed_over(tmp_path, monkeypatch):
+def test_ended_process_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "_PROC", tmp_path)
     assert core_waits(7) == {}
     (tmp_path / "7/task/8").mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_an_ended_process_is_passed_over(tmp_path, monkeypatch):
     assert core_waits(7) == {"9": 2.0}
 
 
-def test_a_hang_is_an_error_with_the_last_state(monkeypatch):
+def test_hang_raises_an_error_with_the_last_state(monkeypatch):
     monkeypatch.setattr(waiting, "core_waits", dict)
     message = "an answer: not within 0.05 s; last seen: nothing"
     with pytest.raises(NotReachedError, match=message):
@@ -149,7 +149,7 @@ def test_a_hang_is_an_error_with_the_last_state(monkeypatch):
     ("part", "over"), [(0.0, 32.0), (0.5, 61.0)], ids=["idle", "half"]
 )
 def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatch):
-    """After a hanging test's limit a second one begins, which counts waits for a core."""
+    """A second limit, which does not count waits for a core, follows the first."""
     machine = Machine(**{"1": part})
     timers = []
     monkeypatch.setattr(timeouts.signal, "setitimer", lambda *its: timers.append(its))
@@ -167,11 +167,11 @@ def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatc
 @pytest.mark.skipif(
     not hasattr(signal, "SIGALRM"), reason="pytest-timeout has another method there"
 )
-def test_time_limit_of_each_test_leaves_out_waits_for_a_core():
+def test_time_limit_of_each_test_excludes_waits_for_a_core():
     assert isinstance(signal.getsignal(signal.SIGALRM), timeouts.Alarm)
 
 
-def test_an_interrupt_of_a_wait_has_the_last_state():
+def test_interrupt_of_a_wait_reports_the_last_state():
     """Pytest's time limit is such an interrupt."""
 
     def interrupt():
@@ -185,7 +185,7 @@ def test_an_interrupt_of_a_wait_has_the_last_state():
     assert note == "the test waited for this: an answer; last seen: nothing"
 
 
-def test_a_child_that_does_not_end_is_killed():
+def test_child_that_does_not_exit_is_killed():
     child = os.fork()
     if child == 0:
         signal.pause()
@@ -198,15 +198,15 @@ def test_status_of_a_child_is_its_exit_code(code):
     assert os.waitstatus_to_exitcode(forked(lambda: os._exit(code))) == code
 
 
-def test_a_program_that_does_not_end_is_killed():
-    """Its limit is in the message, and no shorter one."""
+def test_program_that_does_not_exit_is_killed():
+    """The message contains the program's limit, and no shorter limit."""
     with pytest.raises(subprocess.TimeoutExpired, match=r"after 0\.01 seconds"):
         ran_python("-c", "import signal; signal.pause()", timeout=0.01)
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Replace the clock of bounds: each look takes a second, half of it without a core."""
+    """Replace the clock of bounds; each check takes a second, half of it without a core."""
     machine = Machine(**{"1": 0.5})
 
     def bound(limit):
@@ -229,7 +229,7 @@ def machine(monkeypatch):
 PAUSES = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
-def test_an_awaited_line_may_take_longer_on_a_busy_machine(machine):
+def test_awaited_line_may_take_longer_on_a_busy_machine(machine):
     with (
         Process(PAUSES) as process,
         pytest.raises(NotReachedError, match="not within 20 s beside 20 s of waits"),
@@ -238,13 +238,13 @@ def test_an_awaited_line_may_take_longer_on_a_busy_machine(machine):
     assert machine.now >= 40.0
 
 
-def test_the_end_of_a_program_may_take_longer_on_a_busy_machine(machine):
+def test_exit_of_a_program_may_take_longer_on_a_busy_machine(machine):
     with Process(PAUSES) as process:
         assert not process.wait()
     assert machine.now >= 40.0
 
 
-def test_a_program_whose_end_is_not_in_time_runs_on(machine):
+def test_program_that_does_not_exit_in_time_keeps_running(machine):
     with subprocess.Popen(PAUSES) as process:  # noqa: S603 - ours
         with pytest.raises(subprocess.TimeoutExpired, match=r"after 20\.0 seconds"):
             code_of(process)
@@ -253,7 +253,7 @@ def test_a_program_whose_end_is_not_in_time_runs_on(machine):
     assert machine.now == 40.0
 
 
-def test_a_program_that_was_begun_may_end_late_on_a_busy_machine(machine):
+def test_started_program_may_exit_late_on_a_busy_machine(machine):
     with pytest.raises(subprocess.TimeoutExpired), begun(PAUSES):
         pass
     assert machine.now == 40.0
@@ -266,7 +266,7 @@ def test_input_is_sent_once_to_a_program_that_takes_several_turns(machine):
     assert machine.now > 1.0
 
 
-def test_a_call_on_another_thread_may_take_longer_on_a_busy_machine(machine):
+def test_call_on_another_thread_may_take_longer_on_a_busy_machine(machine):
     with pytest.raises(NotReachedError, match="the result of a call: not within 20 s"):
         result_of(Future(), 20.0)
     assert machine.now == 40.0
@@ -274,7 +274,7 @@ def test_a_call_on_another_thread_may_take_longer_on_a_busy_machine(machine):
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("error", [TimeoutError, ValueError])
-def test_the_error_of_a_call_on_another_thread_is_raised(error):
+def test_error_of_a_call_on_another_thread_is_raised(error):
     called = Future()
     called.set_exception(error())
     with pytest.raises(error):

@@ -1,1 +1,1 @@
-"""Receives answers and reads record batches faster than kafka-python, with equal results."""
+"""Receives responses and reads batches faster than kafka-python, with equal results."""

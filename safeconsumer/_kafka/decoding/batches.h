@@ -4,8 +4,8 @@
 #define SAFECONSUMER_BATCHES_H
 
 #define PY_SSIZE_T_CLEAN
-#include <pyconfig.h> /* whether there is a global interpreter lock */
-#ifndef Py_GIL_DISABLED /* without one Python has no stable interface */
+#include <pyconfig.h> /* defines Py_GIL_DISABLED */
+#ifndef Py_GIL_DISABLED /* no stable interface without the GIL */
 #define Py_LIMITED_API 0x030b0000
 #endif
 #include <Python.h>
@@ -16,12 +16,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The names are for these files only. */
+/* The declared names are visible only in these files. */
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
 #endif
 
-/* The fields of a record as kafka-python's ConsumerRecord has them. */
+/* The fields of kafka-python's ConsumerRecord, in order. */
 enum {
     TOPIC,
     PARTITION,
@@ -39,13 +39,13 @@ enum {
     FIELDS
 };
 
-/* Bytes; above this other threads may run while they are read. */
+/* Other threads may run while more bytes than this are read. */
 #define RELEASE_LOCK_ABOVE (64 * 1024)
 
 /*
- * Objects are for one thread. If several use them all the same, one thread at a time runs
- * the code between these two, except where that runs Python code or waits: as with the
- * global interpreter lock, also in a Python without it.
+ * An object is meant for one thread. If several threads use it anyway, one thread at a time
+ * runs the code between these two macros, except where that code runs Python code or waits.
+ * So a Python without the global interpreter lock behaves like one with it.
  */
 #ifdef Py_GIL_DISABLED
 #define BEGIN_ALONE(object) Py_BEGIN_CRITICAL_SECTION(object)
@@ -73,8 +73,8 @@ enum {
 };
 
 /*
- * The state of a module; each interpreter has its own. The class of records is that of the
- * first reader: the places of its fields are known.
+ * The state of a module, of which each interpreter has one. The record class is that of
+ * the first reader, whose field positions are known.
  */
 typedef struct {
     PyObject *names[NAMES];

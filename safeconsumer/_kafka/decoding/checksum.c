@@ -1,10 +1,10 @@
-/* Adds up checksums of batches, by the processor's instruction or by tables. */
+/* Computes checksums of batches with the processor's instruction or with tables. */
 
 #include "batches.h"
 
 #include <pthread.h>
 
-/* Instructions for CRC-32C: looked for at run time on x86-64, at build time on ARM. */
+/* The CRC-32C instruction is detected at run time on x86-64, at build time on ARM. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define CRC_OF_X86
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
@@ -12,12 +12,12 @@
 #define CRC_OF_ARM
 #endif
 
-/* CRC-32C, https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4, its bits reversed. */
+/* The reversed CRC-32C, https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4. */
 #define POLYNOMIAL 0x82f63b78u
 
 /*
- * tables[n][b]: the sum of the byte b and n bytes of zeros behind it. All interpreters of the
- * process share them.
+ * tables[n][b] is the sum of the byte b followed by n zero bytes. All interpreters of the
+ * process share the tables.
  */
 static uint32_t tables[8][256];
 
@@ -39,7 +39,7 @@ make_tables(void)
     }
 }
 
-/* Makes the tables once, before any module is ready. */
+/* Fills the tables once, before any module is ready. */
 void
 fill_tables(void)
 {
@@ -132,8 +132,8 @@ crc_of(const uint8_t *at, const uint8_t *end, int by_tables)
 
 const char crc32c_doc[] = 
 "crc32c(data, at, by_tables=False)\n--\n\n"
-"Return the CRC-32C of all bytes from `at` on; by tables, also where the processor has\n"
-"an instruction for it.";
+"Return the CRC-32C of all bytes from `at` on; with `by_tables`, use tables even if the\n"
+"processor has an instruction for it.";
 
 PyObject *
 crc32c(PyObject *Py_UNUSED(module), PyObject *args)

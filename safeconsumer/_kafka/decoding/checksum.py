@@ -1,8 +1,8 @@
 """
 Computes checksums of record batches for the test broker, in compiled code if possible.
 
-kafka-python computes them in Python, which takes ten times as long as everything else
-for a record, unless the package ``crc32c`` is installed, whose licence is the LGPL.
+kafka-python computes checksums in Python, which takes ten times as long as all other
+work for a record, unless the LGPL-licensed package ``crc32c`` is installed.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from kafka.record.util import calc_crc32c
 
 try:
     from safeconsumer._kafka.decoding import _batches
-except ImportError:  # this installation was built without a compiler
+except ImportError:  # built without a compiler
     _batches = None  # type: ignore[assignment]
 
 # The first byte after the checksum, https://kafka.apache.org/documentation/#recordbatch.
 SUMMED = DefaultRecordBatch.ATTRIBUTES_OFFSET
-# An older library has no such function; the choice of a decoder refuses it later.
+# An older library has no such function; choosing a decoder refuses that library later.
 _compiled = getattr(_batches, "crc32c", None)
 
 

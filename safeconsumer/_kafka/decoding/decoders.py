@@ -33,8 +33,8 @@ class DecoderChoice:
 
     Attributes:
         name: ``python`` or ``compiled``.
-        detail: the place of the compiled decoder, or the reason why it is not used.
-        records: the class that takes the place of upstream's ``PartitionRecords``.
+        detail: the file name of the compiled decoder, or the reason why it is not used.
+        records: the class that replaces upstream's ``PartitionRecords``.
         steps: the class that yields the records of a partition in an iteration.
     """
 
@@ -46,12 +46,12 @@ class DecoderChoice:
 
 def choose(wanted: str) -> DecoderChoice:
     """
-    Choose a decoder; ``auto`` takes the compiled one if it is installed and works.
+    Choose a decoder; ``auto`` means the compiled one if it is installed and works.
 
     Raises:
         DecoderSettingError: ``wanted`` is not one of ``CHOICES``.
-        MissingExtraError: the compiled decoder is wanted, and this installation was
-            built without it.
+        MissingExtraError: ``wanted`` is ``compiled``, but this installation was built
+            without that decoder.
     """
     if wanted not in CHOICES:
         message = f"decoder must be one of {', '.join(CHOICES)}, not {wanted!r}"

@@ -1,10 +1,9 @@
 """
 Calls a program's deserializers, in both forms that kafka-python accepts.
 
-kafka-python warns about deprecated forms. Python's filters depend on the place of a
-warning: a DeprecationWarning outside ``__main__`` is hidden, and users filter by
-module.
-So warnings have the same place here as with kafka-python's own consumer.
+kafka-python warns about deprecated forms. Python's filters depend on the source line of
+a warning, because a DeprecationWarning outside ``__main__`` is hidden, and users filter
+by module. Therefore warnings name the same line as with kafka-python's own consumer.
 """
 
 import warnings
@@ -19,10 +18,10 @@ KEYS = ("key_deserializer", "value_deserializer")
 
 def wrapped_functions(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return kafka-python's wrappers of functions that are given as deserializers.
+    Return kafka-python's wrappers for functions that are given as deserializers.
 
-    Each causes a warning at the line that calls the consumer's constructor, which is the
-    caller of the caller here.
+    Each wrapper causes a warning at the line that calls the consumer's constructor, two
+    callers up from this function.
     """
     found = {}
     for key in KEYS:
@@ -36,10 +35,10 @@ def wrapped_functions(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:  # noqa: ANN401 - any value that it reads
     """
-    Return the deserialized key or value; without a deserializer it stays bytes.
+    Return the deserialized key or value; without a deserializer the bytes are returned.
 
     Raises:
-        Exception: the deserializer's own.
+        Exception: the deserializer's exception.
     """
     if reader is None:
         return data
@@ -54,21 +53,21 @@ def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:
 
 def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> Any:  # noqa: ANN401 - as above
     """
-    Deserialize by a deserializer that may take no headers.
+    Deserialize with a deserializer that may not accept headers.
 
-    As in kafka-python, a second call without headers follows a ``TypeError``. That error may
-    also be about the data: then kafka-python raises the error of the second call, "missing 1
-    required positional argument".
+    As in kafka-python, a second call without headers follows a ``TypeError``. That
+    error may also be about the data, in which case kafka-python raises the error of the
+    second call, "missing 1 required positional argument".
 
     Args:
         reader: the deserializer.
-        topic: the record's.
+        topic: the topic of the record.
         data: the key or the value.
         first: the error of the call with headers.
 
     Raises:
-        Exception: the deserializer's own; of two ``TypeError`` the one with the deeper
-            traceback.
+        Exception: the deserializer's exception; of two ``TypeError`` the one with the
+            deeper traceback.
     """
     try:
         value = reader.deserialize(topic, data)

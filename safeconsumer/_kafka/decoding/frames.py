@@ -1,4 +1,4 @@
-"""Assembles answers from a socket's bytes, each in its own memory."""
+"""Assembles responses from a socket's bytes, each in memory of its own."""
 
 import logging
 import struct
@@ -9,18 +9,18 @@ from kafka.protocol.parser import KafkaProtocol
 log = logging.getLogger(KafkaProtocol.__module__)
 
 _LENGTH = struct.Struct(">i")
-# Bytes: the room for the data between answers and for small answers, one per
-# connection. The beginning of a large answer is copied out of it, so a larger room
-# would not help.
+# The bytes of a connection's buffer for the data between responses and for small
+# responses. The start of a large response is copied out of the buffer, so a larger
+# buffer would not help.
 _SCRATCH = 64 * 1024
 
 
 class FrameParser(KafkaProtocol):
     """
-    Upstream's parser, which offers the memory into which bytes are received.
+    Upstream's parser, extended to offer the memory into which bytes are received.
 
     Differences from upstream 3.0.12: bytes that were received into :meth:`room` are not
-    copied again, and an answer is decoded in place. Between answers 64 KiB are kept.
+    copied again, and a response is decoded in place. 64 KiB are kept between responses.
 
     A parser adopts this class by ``__class__`` before the first byte arrives (then call
     :meth:`prepare`). Like upstream's parser, it accepts any number of bytes at any time.
@@ -28,23 +28,23 @@ class FrameParser(KafkaProtocol):
 
     def prepare(self) -> None:
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._length = b""  # the number of its bytes that have arrived
+        self._length = b""  # the bytes of the length field that have arrived
         self._frame: Frame | None = None
         self._filled = 0
 
     def room(self) -> memoryview:
         """
-        Return the memory for the next bytes; at least one fits.
+        Return the memory for the next bytes; at least one byte fits.
 
         The view is valid until :meth:`receive_bytes` is called with the received part,
-        which must begin where the view begins.
+        which must start where the view starts.
         """
         if self._frame is None:
             return self._scratch
         return memoryview(self._frame)[self._filled :]
 
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, object]]:
-        """Return the answers that are complete with these bytes; otherwise as upstream's."""
+        """Return the responses that these bytes complete, like upstream's method."""
         if data and log.isEnabledFor(logging.DEBUG):
             log.debug("%s Recv: %r", self._ident, bytes(data))
         view = memoryview(data)
@@ -79,15 +79,15 @@ class FrameParser(KafkaProtocol):
 
 
 class Frame(KafkaBytes):
-    """One answer, which is decoded in place after its header."""
+    """One response, which is decoded in place after its header."""
 
     def read(self, nbytes: int | None = None) -> bytes | memoryview:
         """
-        Return the next bytes, or all that are left.
+        Return the next bytes, or all remaining bytes.
 
-        After a header these are views, not copies. A read of the whole answer gets a copy,
-        as the caller keeps it: a token of an authentication, or an undecodable answer for
-        the log.
+        After a header the results are views, not copies. A read of the whole response
+        returns a copy, because the caller keeps it: an authentication token, or an
+        undecodable response for the log.
         """
         start = self.tell()
         if nbytes is None and start:

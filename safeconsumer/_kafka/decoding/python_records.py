@@ -1,9 +1,9 @@
 """
-Decodes record batches by upstream's decoder, without records below the fetch offset.
+Decodes record batches with upstream's decoder, without records below the fetch offset.
 
-A broker sends whole batches, even if the fetch begins in the middle of one. Upstream
-deserializes the records before the position, too, and throws them away; so a seek past
-a record that cannot be deserialized would not help.
+A broker sends whole batches, even if the fetch starts in the middle of a batch.
+Upstream also deserializes the records before the position, and discards them, so a seek
+past a record that cannot be deserialized would not help.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from safeconsumer._kafka.decoding.deserializing import deserialized
 
 class PythonRecords(Fetcher.PartitionRecords):
     """
-    Upstream's ``PartitionRecords``, which deserializes from the fetch offset on.
+    Upstream's ``PartitionRecords``, but deserializing only from the fetch offset on.
 
     Attributes:
         is_transactional: whether a batch of a transaction was read.
@@ -51,7 +51,7 @@ class _Batches:
 
     def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
         batch = self._batches.next_batch()
-        # Batches of older formats have no such attribute, nor transactions.
+        # Batches of older formats have neither this attribute nor transactions.
         if getattr(batch, "is_transactional", False):
             self._part.is_transactional = True
         if batch is None or not self._is_deserialized:
@@ -61,7 +61,7 @@ class _Batches:
 
 class FromFetchOffset:
     """
-    One of upstream's batches, without the records below a fetch offset.
+    One of upstream's batches, but without the records below a fetch offset.
 
     The records below that offset count as read, as in upstream.
 

@@ -1,4 +1,4 @@
-"""Receives into the parser's memory, with few system calls and copies."""
+"""Receives data into the parser's memory, with few system calls and copies."""
 
 import logging
 import ssl
@@ -20,11 +20,11 @@ log = logging.getLogger(KafkaTCPTransport.__module__)
 
 class ReceivingTransport(ClosingTransport):
     """
-    Receives into its parser's room; upstream receives 4 KiB at a time.
+    Receives data into its parser's room; upstream receives 4 KiB at a time.
 
-    Difference from upstream 3.0.12: the parser gets the data that came before the end of a
-    connection, and then the connection is closed; upstream loses the data if both arrive at
-    once.
+    Difference from upstream 3.0.12: the parser gets the data that arrived before the
+    end of a connection, and then the connection is closed; upstream loses the data if
+    both arrive together.
     """
 
     _later: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
@@ -39,7 +39,7 @@ class ReceivingTransport(ClosingTransport):
             self._receive(parser)
 
     def _receive(self, parser: FrameParser) -> None:
-        # A separate function: a coroutine that waits would keep its local views alive.
+        # A separate function, because a waiting coroutine would keep local views alive.
         room = parser.room()
         count, error = self._receive_into(room)
         if count:
@@ -48,7 +48,7 @@ class ReceivingTransport(ClosingTransport):
             self.abort(error=error)
 
     def _has_more(self) -> bool:
-        # Returns whether received data is left that no selector reports.
+        # Returns whether there is received data that no selector reports.
         return False
 
     def _receive_into(self, room: memoryview) -> tuple[int, Exception | None]:
@@ -81,7 +81,7 @@ class ReceivingTransport(ClosingTransport):
 
 
 class ReceivingSSLTransport(ReceivingTransport, ClosingSSLTransport):
-    """Receives into the room its parser offers, over TLS."""
+    """Receives data into its parser's room, over TLS."""
 
     _later = (
         *ReceivingTransport._later,
@@ -90,8 +90,8 @@ class ReceivingSSLTransport(ReceivingTransport, ClosingSSLTransport):
     )
 
     def _has_more(self) -> bool:
-        # The room was full in the middle of a TLS record: the rest is decrypted already,
-        # and the socket may have no more data.
+        # If the room was full in the middle of a TLS record, the rest is already
+        # decrypted, and the socket may have no more data.
         return bool(self._sock.pending())
 
 
@@ -99,8 +99,8 @@ class ReceivingManager(ClosingManager):
     """
     Gives a client's connections transports that receive into their parser's room.
 
-    Existing connections keep their transports. kafka-python 3.1 makes transports elsewhere,
-    and keeps its own ones.
+    Existing connections keep their transports. kafka-python 3.1 makes transports
+    elsewhere and keeps its own.
     """
 
     transports = (ReceivingTransport, ReceivingSSLTransport)
@@ -108,7 +108,7 @@ class ReceivingManager(ClosingManager):
 
 def adopt_manager(manager: KafkaConnectionManager) -> None:
     """
-    Let the later connections of a client receive this way.
+    Let later connections of a client receive data with these transports.
 
     A user's own client keeps its class.
     """

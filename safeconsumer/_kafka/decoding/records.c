@@ -1,28 +1,28 @@
 /*
  * Reads Kafka's batches of format 2: headers, checksums and records. The records of a batch
- * are checked as a whole, and made one by one, as instances of a named tuple's type.
+ * are checked together, and made one by one, as instances of a named tuple's type.
  *
- * No byte outside of the buffer is read, whatever the buffer contains. A batch that no
- * broker or producer would write is left to the caller's other decoder, which raises the
- * right error. Format: https://kafka.apache.org/documentation/#recordbatch.
+ * No byte outside the buffer is read, whatever the buffer contains. A batch that no broker
+ * or producer would write is left to the caller's other decoder, which raises the right
+ * error. Format: https://kafka.apache.org/documentation/#recordbatch.
  *
- * Only Python's stable interface is used, so that one build serves every version from
- * 3.11 on; free-threaded Pythons, which have none, get a build each.
+ * This code uses only Python's stable interface, so that one build serves every version
+ * from 3.11 on. Each free-threaded Python, which has no such interface, gets its own build.
  */
 
 #include "batches.h"
 
-/* The SHA-256 of the sources, in hex, which shows that a library is stale. */
+/* The SHA-256 of the sources, in hex, which reveals a stale library. */
 #ifndef SOURCE
 #define SOURCE ""
 #endif
 
 typedef struct {
-    int64_t size; /* bytes, without the field that has this number */
+    int64_t size; /* bytes, without this field itself */
     int64_t timestamp_delta;
     int64_t offset_delta;
     const uint8_t *key;
-    int64_t key_size; /* -1: no key; likewise below */
+    int64_t key_size; /* -1 without a key; likewise below */
     const uint8_t *value;
     int64_t value_size;
     const uint8_t *headers;
@@ -30,8 +30,8 @@ typedef struct {
 } Record;
 
 /*
- * Reads a signed number of 1 to 9 bytes. Returns its end, or NULL if it is cut off or
- * longer: then it has more than 62 bits, and a sum could exceed 64 bits.
+ * Reads a signed number of 1 to 9 bytes. Returns its end, or NULL if the number is cut off
+ * or longer, because then it has more than 62 bits, and a sum could exceed 64 bits.
  */
 static const uint8_t *
 read_number(const uint8_t *at, const uint8_t *end, int64_t *number)
@@ -48,7 +48,7 @@ read_number(const uint8_t *at, const uint8_t *end, int64_t *number)
     return NULL;
 }
 
-/* Reads a size and skips so many bytes; -1 means no value. NULL if there are fewer. */
+/* Reads a size, -1 for no value, and skips that many bytes; NULL if there are fewer. */
 static const uint8_t *
 read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t *size)
 {
@@ -61,8 +61,8 @@ read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t
 }
 
 /*
- * Returns whether Python's strict decoder accepts the bytes. By table 3-7 of the Unicode
- * standard: how many bytes follow the first one, and the bounds of the second.
+ * Returns whether Python's strict decoder accepts the bytes. Table 3-7 of the Unicode
+ * standard has the number of bytes after the first one, and the bounds of the second.
  */
 static int
 is_utf8(const uint8_t *at, const uint8_t *end)
@@ -81,7 +81,7 @@ is_utf8(const uint8_t *at, const uint8_t *end)
             least = 0xa0;
         }
         else if (first == 0xed) {
-            most = 0x9f; /* beyond are surrogates */
+            most = 0x9f; /* surrogates follow */
         }
         else if (first == 0xf0) {
             least = 0x90;
@@ -160,9 +160,9 @@ bytes_or_none(const uint8_t *bytes, int64_t size)
 }
 
 /*
- * Stops the garbage collector's tracking of an object, which may be NULL, and returns it.
- * Bytes, numbers and texts refer to no other object, and a record has nothing else unless
- * its list of headers is changed: the collector need not visit thousands of records.
+ * Makes the garbage collector stop tracking an object, which may be NULL, and returns it.
+ * Bytes, numbers and strings refer to no other object, and a record has nothing else unless
+ * its list of headers is changed, so the collector need not visit thousands of records.
  */
 static PyObject *
 untracked(PyObject *made)
@@ -180,7 +180,7 @@ not_as_written(void)
     return NULL;
 }
 
-/* Returns a header made of its parts; NULL with an exception. */
+/* Makes a header from its parts; returns NULL with an exception. */
 static PyObject *
 make_header(const uint8_t *key, int64_t key_size, const uint8_t *value,
             int64_t value_size)
@@ -195,9 +195,9 @@ make_header(const uint8_t *key, int64_t key_size, const uint8_t *value,
 }
 
 /*
- * Returns a list of (key, value), and adds up their bytes; NULL with an exception. The
- * garbage collector may run Python code at each allocation, and that code can see the list:
- * so the list never has empty places.
+ * Returns a list of (key, value), and adds up their bytes; NULL with an exception. The list
+ * never has empty items, because the garbage collector may run Python code at each
+ * allocation, and that code can see the list.
  */
 static PyObject *
 make_headers(const Record *record, const uint8_t *end, int64_t *size)
@@ -223,7 +223,7 @@ make_headers(const Record *record, const uint8_t *end, int64_t *size)
     return headers;
 }
 
-/* Gets the part of a buffer behind `at`; 0 with an exception. */
+/* Gets a view of a buffer that has bytes from `at` on; 0 with an exception. */
 int
 open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
 {
@@ -232,20 +232,20 @@ open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
     }
     if (at < 0 || at > view->len) {
         PyBuffer_Release(view);
-        PyErr_SetString(PyExc_ValueError, "there is no such place");
+        PyErr_SetString(PyExc_ValueError, "there is no such position");
         return 0;
     }
     return 1;
 }
 
-/* Steals the reference; 0 with an exception, also if the value is NULL. */
+/* Stores a value, stealing the reference; 0 with an exception, or if it is NULL. */
 int
 put(PyObject *fields, int place, PyObject *value)
 {
     return value != NULL && PyTuple_SetItem(fields, place, value) == 0;
 }
 
-/* Adds a reference; 0 with an exception. */
+/* Stores a value with a new reference; 0 with an exception. */
 int
 put_same(PyObject *fields, int place, PyObject *value)
 {
@@ -253,7 +253,7 @@ put_same(PyObject *fields, int place, PyObject *value)
     return put(fields, place, value);
 }
 
-/* Returns a new reference to an item; NULL with an exception, as after another thread. */
+/* Returns a new reference to an item; NULL with an exception, as after a removal. */
 PyObject *
 item_of(PyObject *list, Py_ssize_t place)
 {
@@ -267,9 +267,9 @@ item_of(PyObject *list, Py_ssize_t place)
 }
 
 /*
- * Returns the arguments for a named tuple's type: a tuple with one tuple, which is filled
- * again for each instance; NULL with an exception. The garbage collector tracks neither: a
- * tuple may only be changed while no other code can have it.
+ * Returns the arguments for a named tuple's type, a tuple with one tuple that is filled
+ * again for each instance; NULL with an exception. The garbage collector tracks neither
+ * tuple, because a tuple may be changed only while no other code can have it.
  */
 PyObject *
 tuple_in_tuple(Py_ssize_t size)
@@ -286,8 +286,8 @@ tuple_in_tuple(Py_ssize_t size)
 }
 
 /*
- * Returns whether Python code has derived the class from tuple: then tuple's constructor
- * makes its instances. Types in C, such as struct sequences, have their own.
+ * Returns whether Python code has derived the class from tuple, so that tuple's constructor
+ * makes its instances. C types, such as struct sequences, have constructors of their own.
  */
 int
 is_plain_tuple(PyTypeObject *kind)
@@ -307,7 +307,7 @@ remember_class(Module *own, PyTypeObject *kind)
     }
 }
 
-/* The places of a batch's fields, https://kafka.apache.org/documentation/#recordbatch. */
+/* The positions of batch fields, https://kafka.apache.org/documentation/#recordbatch. */
 enum {
     AT_LENGTH = 8,
     AT_EPOCH = 12,
@@ -324,10 +324,10 @@ enum {
 
 enum { CODEC = 0x07, APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
-/* The sum of an offset or time beyond this and a record's could exceed 64 bits. */
+/* Beyond this, the sum of a batch's and a record's number could exceed 64 bits. */
 #define FAR ((int64_t)1 << 62)
 
-/* Reads a signed number of that many bytes. */
+/* Reads a signed big-endian number of `size` bytes. */
 static int64_t
 big_endian(const uint8_t *at, int size)
 {
@@ -339,8 +339,8 @@ big_endian(const uint8_t *at, int size)
 }
 
 /*
- * Returns the end of the batch, or NULL if it is cut off, of another format, damaged, or has
- * numbers that no broker writes.
+ * Returns the end of the batch, or NULL if the batch is cut off, is damaged, has another
+ * format, or has numbers that no broker writes.
  */
 static const uint8_t *
 end_of_batch(const uint8_t *at, const uint8_t *end, int is_summed)
@@ -361,7 +361,7 @@ end_of_batch(const uint8_t *at, const uint8_t *end, int is_summed)
                : end;
 }
 
-/* Reads the kind of a control batch's marker; 0 unless a broker would write it so. */
+/* Reads the kind of a control batch's marker; 0 if no broker would write the marker. */
 static int
 read_marker(const uint8_t *at, const uint8_t *end, int64_t *kind)
 {
@@ -378,17 +378,17 @@ read_marker(const uint8_t *at, const uint8_t *end, int64_t *kind)
 typedef struct {
     const uint8_t *end;
     int64_t offset;
-    int64_t behind; /* the first offset behind it */
+    int64_t behind; /* the first offset after the batch */
     int64_t epoch;
     int64_t first_time;
     int64_t max_time;
-    int64_t producer; /* negative: no producer id */
+    int64_t producer; /* negative without a producer id */
     int64_t count;
     int flags;
     int is_abort_marker;
 } Batch;
 
-/* Reads the header of a batch; 0 unless the batch is whole and as a broker writes it. */
+/* Reads the header of a batch; 0 unless the batch is complete and well-formed. */
 static int
 read_batch(const uint8_t *at, const uint8_t *end, int is_summed, Batch *batch)
 {
@@ -412,11 +412,11 @@ read_batch(const uint8_t *at, const uint8_t *end, int is_summed, Batch *batch)
     return 1;
 }
 
-/* Returns whether the bytes are exactly so many valid records. */
+/* Returns whether the bytes are exactly `count` valid records. */
 static int
 are_valid(const uint8_t *at, const uint8_t *end, int64_t count)
 {
-    /* This needs no Python, and a batch may have a gigabyte. */
+    /* The check needs no Python, and a batch may have a gigabyte. */
     PyThreadState *state = end - at > RELEASE_LOCK_ABOVE ? PyEval_SaveThread() : NULL;
     Record record;
     for (; count > 0 && at != NULL; count--) {
@@ -428,7 +428,7 @@ are_valid(const uint8_t *at, const uint8_t *end, int64_t count)
     return at == end;
 }
 
-/* The objects that a reader is made with. */
+/* The objects with which a reader is constructed. */
 enum {
     DATA,
     KIND,
@@ -444,36 +444,36 @@ enum {
     READER_PARTS
 };
 
-/* Reads the records of an answer. The counts change with each record. */
+/* Reads the records of a response. The counts change with each record. */
 typedef struct {
     PyObject_HEAD
     PyObject *parts[READER_PARTS];
     PyObject *unpacked;   /* the open batch's records, if they were compressed, or NULL */
-    Py_ssize_t batch;     /* the begin of the next batch in the answer */
-    Py_ssize_t at;        /* the begin of the open batch's next record */
+    Py_ssize_t batch;     /* the start of the next batch in the response */
+    Py_ssize_t at;        /* the start of the open batch's next record */
     Py_ssize_t left;      /* the number of records left in the open batch */
-    long long base;       /* the open batch's offset, and its times */
+    long long base;       /* the open batch's base offset and times */
     long long first_time;
     long long max_time;
     long long epoch;
-    long long behind;     /* the first offset behind the last batch; -1: no batch yet */
+    long long behind;     /* the first offset after the last batch; -1 before any batch */
     long long least;      /* the first offset that is wanted */
     long long next_offset;
     long long records_read;
     long long bytes_read;
     int is_summed;
     int is_append_time;
-    char is_transactional; /* whether a batch was a transaction's */
-    char is_skipping;      /* whether no wanted offset has come yet */
+    char is_transactional; /* whether any batch belongs to a transaction */
+    char is_skipping;      /* whether no wanted offset was reached yet */
     char is_closed;
     char is_taking;
 } Reader;
 
-/* The references and buffers of a take. */
+/* The references and buffers of one take() call. */
 typedef struct {
     PyObject *data;
     Py_buffer answer;
-    Py_buffer unpacked;   /* its object is NULL if the open batch was not compressed */
+    Py_buffer unpacked;   /* has no object if the open batch was not compressed */
     const uint8_t *begin; /* the bytes with the open batch's records */
     const uint8_t *end;
     PyObject *arguments;
@@ -496,7 +496,7 @@ view_batch(Reader *reader, Taking *taking)
         }
         end = view->len;
     }
-    if (end > view->len || reader->at > end) { /* it is shorter than it was */
+    if (end > view->len || reader->at > end) { /* the buffer has become shorter */
         not_as_written();
         return 0;
     }
@@ -505,7 +505,7 @@ view_batch(Reader *reader, Taking *taking)
     return 1;
 }
 
-/* Puts the fields that all records of the open batch share; 0 with an exception. */
+/* Stores the fields that all records of the open batch share; 0 with an exception. */
 static int
 put_of_batch(Reader *reader, Taking *taking)
 {
@@ -524,7 +524,7 @@ end_taking(Taking *taking)
     Py_CLEAR(taking->data);
 }
 
-/* Gets the references and buffers of a take; 0 with an exception. */
+/* Gets the references and buffers of a take() call; 0 with an exception. */
 static int
 begin_taking(Reader *reader, Taking *taking)
 {
@@ -542,7 +542,7 @@ begin_taking(Reader *reader, Taking *taking)
             || (view_batch(reader, taking) && put_of_batch(reader, taking)));
 }
 
-/* Forgets the open batch, and its uncompressed records. */
+/* Forgets the open batch and its decompressed records. */
 static void
 leave_batch(Reader *reader, Taking *taking)
 {
@@ -551,7 +551,7 @@ leave_batch(Reader *reader, Taking *taking)
     Py_CLEAR(reader->unpacked);
 }
 
-/* Uncompresses the records of a batch; 0 if that cannot be done, -1 with an exception. */
+/* Decompresses the records of a batch; 0 if that is impossible, -1 with an exception. */
 static int
 uncompress(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch)
 {
@@ -597,7 +597,7 @@ open_batch(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch
     return 1;
 }
 
-/* Returns whether the application gets no record of a batch; -1 with an exception. */
+/* Returns whether the application gets no record of a batch; -1 on error. */
 static int
 is_left_out(Reader *reader, const Batch *batch)
 {
@@ -613,7 +613,7 @@ is_left_out(Reader *reader, const Batch *batch)
     return is_aborted ? is_aborted : (batch->flags & CONTROL) != 0;
 }
 
-/* Goes on to the next batch; 0 if it is for another decoder, -1 with an exception. */
+/* Moves to the next batch; 0 if another decoder must read it, -1 with an exception. */
 static int
 next_batch(Reader *reader, Taking *taking)
 {
@@ -636,7 +636,7 @@ next_batch(Reader *reader, Taking *taking)
     return is_out < 0 ? -1 : open_batch(reader, taking, at, &batch);
 }
 
-/* Returns a new reference to the raised error, and clears it; NULL if there is none. */
+/* Returns a new reference to the raised error, and clears the error; NULL without one. */
 static PyObject *
 raised(void)
 {
@@ -653,7 +653,7 @@ raised(void)
 
 /*
  * Steals the reference to a key or a value, and returns the deserialized value; NULL with
- * an exception. A deserializer without headers raises a TypeError.
+ * an exception. A deserializer that accepts no headers raises a TypeError.
  */
 static PyObject *
 deserialized(Reader *reader, int by, PyObject *headers, PyObject *data)
@@ -681,8 +681,8 @@ deserializes(Reader *reader)
 }
 
 /*
- * Returns the bytes of headers, -1 without headers; NULL with an exception. If a
- * deserializer has changed the list, Python measures it.
+ * Returns the size of headers in bytes, -1 without headers; NULL with an exception. If a
+ * deserializer has changed the list, Python code measures the list.
  */
 static PyObject *
 measured(Reader *reader, PyObject *headers, PyObject *before, int64_t size)
@@ -703,7 +703,7 @@ measured(Reader *reader, PyObject *headers, PyObject *before, int64_t size)
     return PyObject_CallFunctionObjArgs(reader->parts[HEADER_BYTES], headers, NULL);
 }
 
-/* Puts a record's key and value into the tuple; 0 with an exception. */
+/* Stores a record's key and value in the tuple; 0 with an exception. */
 static int
 put_content(Reader *reader, PyObject *fields, const Record *record, PyObject *headers)
 {
@@ -715,12 +715,12 @@ put_content(Reader *reader, PyObject *fields, const Record *record, PyObject *he
                             bytes_or_none(record->value, record->value_size)));
 }
 
-/* Puts key, value and size of the headers, by deserializers; 0 with an exception. */
+/* Stores deserialized key and value, and the headers' size; 0 with an exception. */
 static int
 put_deserialized(Reader *reader, PyObject *fields, const Record *record,
                  PyObject *headers, int64_t size)
 {
-    PyObject *before = NULL; /* it keeps the headers: no other object gets their address */
+    PyObject *before = NULL; /* keeps the headers alive, and their addresses unique */
     if (record->header_count) {
         before = PyList_GetSlice(headers, 0, PyList_Size(headers));
         if (before == NULL) {
@@ -733,7 +733,7 @@ put_deserialized(Reader *reader, PyObject *fields, const Record *record,
     return is_put;
 }
 
-/* Puts a record's key, value and headers into the tuple; 0 with an exception. */
+/* Stores a record's key, value and headers in the tuple; 0 with an exception. */
 static int
 put_all(Reader *reader, PyObject *fields, const Record *record, const uint8_t *end)
 {
@@ -751,7 +751,7 @@ put_all(Reader *reader, PyObject *fields, const Record *record, const uint8_t *e
     return is_put;
 }
 
-/* Returns a record; NULL with an exception. */
+/* Makes a record; returns NULL with an exception. */
 static PyObject *
 make_record(Reader *reader, PyObject *arguments, const Record *record, const uint8_t *end)
 {
@@ -798,7 +798,7 @@ take_one(Reader *reader, Taking *taking, PyObject *taken)
     return !reader->is_skipping;
 }
 
-/* Takes records; 0 if the rest is for another decoder, -1 with an exception. */
+/* Takes records; 0 if another decoder must read the rest, -1 with an exception. */
 static int
 take_all(Reader *reader, Taking *taking, PyObject *taken, Py_ssize_t most)
 {
@@ -823,17 +823,17 @@ take_all(Reader *reader, Taking *taking, PyObject *taken, Py_ssize_t most)
 PyDoc_STRVAR(take_doc, "take($self, taken, most, /)\n--\n\n"
 "Append up to `most` records to a list.\n\n"
 "Returns:\n"
-"    Whether the batch at `batch`, and all behind it, is for another decoder.\n\n"
+"    Whether another decoder must read the batch at `batch` and all later ones.\n\n"
 "Raises:\n"
-"    Exception: a deserializer's. The records before it are in the list; its own was not\n"
-"        counted.\n"
+"    Exception: a deserializer's. The records before the failing one are in the list;\n"
+"        the failing one was not counted.\n"
 "    ValueError: records are being taken already, by another thread or by the caller\n"
-"        of this deserializer; or the data was changed meanwhile.");
+"        of this deserializer; or the data was changed during the call.");
 
 static PyObject *
 take_alone(Reader *reader, PyObject *taken, Py_ssize_t most)
 {
-    if (reader->is_taking) { /* a deserializer, or a thread, asks for the next records */
+    if (reader->is_taking) { /* a deserializer or another thread takes records */
         PyErr_SetString(PyExc_ValueError, "records are being taken already");
         return NULL;
     }
@@ -847,7 +847,7 @@ take_alone(Reader *reader, PyObject *taken, Py_ssize_t most)
                      : -1;
     end_taking(&taking);
     reader->is_taking = 0;
-    if (reader->is_closed) { /* meanwhile */
+    if (reader->is_closed) { /* by a call during the take */
         Py_CLEAR(reader->unpacked);
     }
     return has_more < 0 ? NULL : PyBool_FromLong(!has_more && !reader->is_closed);
@@ -976,21 +976,22 @@ static PyMethodDef reader_methods[] = {
 PyDoc_STRVAR(reader_doc,
 "Reader(data, kind, topic, partition, least, is_summed, is_aborted, uncompress,\n"
 "       keys, values, again, header_bytes)\n--\n\n"
-"Reads the records of all batches in an answer.\n\n"
-"It is for one thread; others may close it, and get an error if they take records.\n\n"
+"Reads the records of all batches in a response.\n\n"
+"Only one thread may take records; others may close the reader, and get an error if\n"
+"they take records.\n\n"
 "Args:\n"
 "    kind: a class derived from tuple whose fields are those of kafka-python's record.\n"
 "    least: the first offset that is wanted. Records before it are not deserialized.\n"
-"    is_summed: whether checksums must be right.\n"
-"    is_aborted: called with a producer's number, the last offset of its batch, whether\n"
-"        that is a transaction's, and whether it is an abort marker; says whether the\n"
-"        batch belongs to an aborted transaction. None if all are wanted.\n"
-"    uncompress: called with the data, where a batch's records begin and end, and their\n"
-"        codec; returns what they are uncompressed, or None if they cannot be.\n"
+"    is_summed: whether to verify checksums.\n"
+"    is_aborted: called with a producer's id, the last offset of its batch, whether the\n"
+"        batch is transactional, and whether it is an abort marker; returns whether the\n"
+"        batch belongs to an aborted transaction. None if all batches are wanted.\n"
+"    uncompress: called with the data, the start and end of a batch's records, and their\n"
+"        codec; returns the decompressed records, or None if that is impossible.\n"
 "    keys: a deserializer, or None.\n"
 "    values: likewise.\n"
 "    again: called with a deserializer, the topic, the data and a TypeError that was\n"
-"        raised when it was given headers as well.\n"
+"        raised when the deserializer was called with headers.\n"
 "    header_bytes: called with a list of headers that a deserializer may have changed.");
 
 static PyType_Slot reader_slots[] = {
@@ -1016,7 +1017,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds a type, which leads to the module's state; 0 with an exception. */
+/* Adds a type, from which code finds the module's state; 0 with an exception. */
 static int
 add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
@@ -1041,7 +1042,7 @@ static int
 module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     Module *own = PyModule_GetState(module);
-    if (own != NULL) { /* NULL before the module is filled */
+    if (own != NULL) { /* NULL before the module is initialized */
         Py_VISIT((PyObject *)atomic_load(&own->record_class));
     }
     return 0;
@@ -1057,7 +1058,7 @@ module_clear(PyObject *module)
     return 0;
 }
 
-/* The names are freed last: a text cannot be part of a cycle. */
+/* The names are freed last, because a string cannot be part of a cycle. */
 static void
 module_free(void *module)
 {
@@ -1068,12 +1069,12 @@ module_free(void *module)
     }
 }
 
-/* Python's header has these only from 3.12 or 3.13 on; their numbers do not change. */
+/* Python's headers define these only from 3.12 or 3.13 on; the numbers never change. */
 enum { OF_INTERPRETERS = 3, OF_LOCK = 4 };
 #define HAVE_EACH_THEIR_LOCK ((void *)2)
 #define NEED_NO_LOCK ((void *)1)
 
-/* An older Python refuses slots that it does not know: its definition begins further down. */
+/* An older Python refuses slots it does not know, so its definition starts further down. */
 static PyModuleDef_Slot slots[] = {
     {OF_LOCK, NEED_NO_LOCK},                 /* from 3.13 on */
     {OF_INTERPRETERS, HAVE_EACH_THEIR_LOCK}, /* from 3.12 on */

@@ -1,10 +1,10 @@
 """
-Decodes record batches by compiled code, with upstream's results.
+Decodes record batches with compiled code, with the same results as upstream.
 
-Compiled code (``records.c``) reads batches of format 2: it checks each as a whole, and
-makes records as they are taken. If a batch differs from the batches of producers or
-brokers, upstream's decoder reads the answer from the start of that batch, so that
-records and errors are upstream's (design/decoding.md).
+Compiled code (``records.c``) reads batches of format 2, checks each batch as a whole,
+and makes records as they are taken. If a batch is not as producers or brokers write it,
+upstream's decoder reads the response from the start of that batch, so that records and
+errors are upstream's (design/decoding.md).
 """
 
 import itertools
@@ -22,23 +22,24 @@ from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
 try:
     from safeconsumer._kafka.decoding import _batches
-except ImportError:  # built without a compiler: choose() offers no CompiledRecords
+except ImportError:  # built without a compiler; choose() then offers no CompiledRecords
     _batches = None  # type: ignore[assignment]
 
 log = logging.getLogger(Fetcher.__module__)
 
 _STOPPED = "StopIteration raised unpacking messageset"
-# Records per call of compiled code, for which signal handlers and other threads wait: a
-# millisecond or two.
+# The records per call of compiled code, a millisecond or two for which signal handlers
+# and other threads wait.
 _AT_ONCE = 10_000
 
 
 class CompiledRecords(PythonRecords):
     """
-    Replaces upstream's ``PartitionRecords``: the same arguments and results.
+    Replaces upstream's ``PartitionRecords``, with the same arguments and results.
 
-    ``take`` makes records out of as many batches as it needs, and continues after its last
-    record. A batch is uncompressed once the earlier batches are used up.
+    ``take`` makes records from as many batches as necessary, and the next call
+    continues after the last record. A batch is decompressed once earlier ones are used
+    up.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class CompiledRecords(PythonRecords):
         value_deserializer: Any = None,  # noqa: ANN401
         **options: Any,  # noqa: ANN401
     ) -> None:
-        # Upstream makes its generator here. The generator's existence means "not drained
-        # yet"; it starts only if upstream has to read the rest.
+        # Upstream's constructor makes its generator. The generator's existence means
+        # "not drained yet"; it starts only if upstream has to read the rest.
         super().__init__(
             fetch_offset, tp, records, key_deserializer, value_deserializer, **options
         )
         self._batches = records
-        # None: upstream's generator reads the rest, or no rest is left.
+        # None if upstream's generator reads the rest, or if nothing is left to read.
         self._reader: _batches.Reader | None = _batches.Reader(
             records._buffer,
             ConsumerRecord,
@@ -77,8 +78,9 @@ class CompiledRecords(PythonRecords):
         """
         Take up to ``n`` records.
 
-        If a record has an error, the call returns the records before it, and the next call
-        raises the error. Without such records the call raises at once.
+        If a record has an error, the call returns the records before that record, and
+        the next call raises the error. If there are no such records, this call raises
+        it.
         """
         self._maybe_raise_next_inline_exception()
         taken: list[ConsumerRecord] = []
@@ -133,7 +135,7 @@ class CompiledRecords(PythonRecords):
         self.is_transactional = reader.is_transactional
 
     def _leave_the_rest(self, reader: "_batches.Reader") -> None:
-        # Upstream's generator continues from there, even if no batch is left.
+        # Upstream's generator continues at this batch, even if no batch is left.
         batches = self._batches
         batches._pos = reader.batch
         batches._cache_next()
@@ -161,19 +163,19 @@ class CompiledRecords(PythonRecords):
         is_transactional: int,
         is_abort_marker: int,
     ) -> bool:
-        # Upstream's order: an abort marker ends its producer's aborted transaction.
+        # As in upstream, an abort marker ends its producer's aborted transaction.
         self._consume_aborted_transactions_up_to(last_offset)
         if is_abort_marker:
             self.aborted_producer_ids.discard(producer)
         return bool(is_transactional) and producer in self.aborted_producer_ids
 
     def _maybe_skip_record(self, record: Any) -> bool:  # noqa: ANN401 - upstream's class
-        # Upstream's generator reads the rest of a batch whose first records were returned.
+        # Upstream's generator may read the rest of a batch that was partly returned.
         return self._is_skipping and bool(super()._maybe_skip_record(record))
 
 
 def _uncompressed(data: Buffer, begin: int, end: int, codec: int) -> Buffer | None:
-    # None: upstream's decoder raises the right error.
+    # If this returns None, upstream's decoder raises the right error.
     try:
         return uncompressed(memoryview(data)[begin:end], codec)
     except Exception as error:

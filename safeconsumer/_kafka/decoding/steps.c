@@ -1,15 +1,15 @@
-/* Yields records in an iteration, and checks for holds before each. */
+/* Yields the records of an iteration, and checks for holds before each record. */
 
 #include "batches.h"
 
-/* Adds with wrap-around; no caller has a sum beyond 64 bits. */
+/* Adds with wrap-around; no caller's sum exceeds 64 bits. */
 static PyObject *
 sum(long long one, int64_t other)
 {
     return PyLong_FromLongLong((long long)((uint64_t)one + (uint64_t)other));
 }
 
-/* Makes the texts; 0 with an exception. */
+/* Creates the name strings; returns 0 with an exception. */
 int
 add_names(Module *own)
 {
@@ -30,7 +30,7 @@ add_names(Module *own)
 enum { NEXT_OFFSET, METADATA, EPOCH, POSITION_FIELDS };
 
 /*
- * The objects of the steps. CHECKED is the quiet set of the last check, ARGUMENTS the
+ * The objects of a Steps. CHECKED is the quiet set of the last check, and ARGUMENTS has the
  * arguments of new positions, as for records. MODULE keeps the module's state alive.
  */
 enum {
@@ -52,7 +52,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *parts[PARTS];
     Module *own;   /* the module's state */
-    Py_ssize_t at; /* how many of the records were yielded */
+    Py_ssize_t at; /* the number of yielded records */
 } Steps;
 
 static int
@@ -84,7 +84,7 @@ steps_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* Steals the reference to the new object. */
+/* Replaces a part, stealing the reference to the new object. */
 static void
 set_part(Steps *steps, int part, PyObject *new)
 {
@@ -143,8 +143,8 @@ has(Steps *steps, int name, PyObject *wanted)
 }
 
 /*
- * Returns the quiet set of this moment, or NULL with an exception. The settled set is read
- * after the queue: a change clears it before it leaves the queue.
+ * Returns the current quiet set, or NULL with an exception. The settled set is read after
+ * the queue, because a change clears the set before the change leaves the queue.
  */
 static PyObject *
 quiet_now(Steps *steps)
@@ -176,7 +176,7 @@ flows(Steps *steps)
     return is_quiet < 0 ? -1 : !is_quiet;
 }
 
-/* Returns whether ownership and position are the same as before; -1 with an exception. */
+/* Returns whether ownership and position are unchanged; -1 with an exception. */
 static int
 is_fetchable(Steps *steps)
 {
@@ -192,7 +192,7 @@ is_fetchable(Steps *steps)
     return is_so;
 }
 
-/* Returns a field of a record, which a program's own poll() may have made. */
+/* Returns a field of a record, even one that the program's own poll() has made. */
 static PyObject *
 field(Steps *steps, PyObject *record, int place, int name)
 {
@@ -208,7 +208,7 @@ field(Steps *steps, PyObject *record, int place, int name)
 
 /*
  * Returns a new reference to the arguments of a position; NULL with an exception. Without
- * the global interpreter lock they are new: only the thread that made a tuple may fill it.
+ * the global interpreter lock the tuple is new, since only its maker thread may fill it.
  */
 static PyObject *
 arguments_of(Steps *steps)
@@ -222,7 +222,7 @@ arguments_of(Steps *steps)
 #endif
 }
 
-/* Returns the position behind a record; NULL with an exception. */
+/* Returns the position after a record; NULL with an exception. */
 static PyObject *
 behind(Steps *steps, PyObject *record)
 {
@@ -244,7 +244,7 @@ behind(Steps *steps, PyObject *record)
     return made;
 }
 
-/* Moves the position past a record; 0 with an exception, or if it may not be yielded. */
+/* Moves the position past a record; 0 if the record must not be yielded, or on error. */
 static int
 step(Steps *steps, PyObject *record)
 {
@@ -259,13 +259,13 @@ step(Steps *steps, PyObject *record)
     }
     set_part(steps, PLACE, position);
     int is_still = has(steps, MOVES, steps->parts[MOVED]);
-    if (is_still == 0) { /* a seek came in between */
+    if (is_still == 0) { /* a seek intervened */
         Py_XDECREF(PyObject_CallMethodObjArgs(state, steps->own->names[RESTORE_MOVE], NULL));
     }
     return is_still > 0;
 }
 
-/* Returns the next record; NULL at the end, and with an exception. */
+/* Returns the next record; NULL at the end, or with an exception. */
 static PyObject *
 next_alone(Steps *steps)
 {
@@ -302,8 +302,8 @@ static PyMemberDef steps_members[] = {
 };
 
 PyDoc_STRVAR(steps_doc, "Steps(ledger, assignment, tp, state, position, records)\n--\n\n"
-"Yields the records of one partition; pausing/steps.py has the same in Python.\n\n"
-"It is for one thread at a time.");
+"Yields the records of one partition; pausing/steps.py does the same in Python.\n\n"
+"Only one thread at a time may use an object.");
 
 static PyType_Slot steps_slots[] = {
     {Py_tp_doc, (void *)steps_doc},

@@ -1,4 +1,4 @@
-"""Uncompresses the records of a batch, with kafka-python's results and its libraries."""
+"""Decompresses the records of a batch with kafka-python's libraries and results."""
 
 import gzip
 import struct
@@ -15,7 +15,7 @@ _assert_has_codec = DefaultRecordBase()._assert_has_codec
 
 def uncompressed(section: memoryview, codec: int) -> Buffer:
     """
-    Return the uncompressed records of a batch, by the number of its codec.
+    Return the decompressed records of a batch, given the number of its codec.
 
     Raises:
         Exception: the data is damaged; kafka-python's decoder then raises the right error.
@@ -49,14 +49,14 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section))
 
 
-# Bytes above which a thread drops its decompressor. A decompressor has 3 MB after
-# batches of default producers, and 9 MB after the highest usual level.
+# The bytes above which a thread drops its decompressor. A decompressor takes 3 MB after
+# batches of default producers, and 9 MB after those of the highest usual level.
 _MAX_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class _Zstd(threading.local):
-    # Reads like upstream, but with one decompressor per thread: upstream makes a new one
-    # for each batch, which takes longer than decoding a small batch.
+    # Decompresses like upstream, but with one decompressor per thread. Upstream makes a
+    # new one for each batch, which takes longer than decoding a small batch.
 
     def __init__(self) -> None:
         self._decompressor = codecs.zstd.ZstdDecompressor()
@@ -67,7 +67,7 @@ class _Zstd(threading.local):
             stream = decompressor.decompressobj(read_across_frames=True)
             return bytes(stream.decompress(data))
         finally:
-            # A decompressor keeps the largest window so far, whose size a producer chose.
+            # A decompressor keeps its largest window, whose size a producer chose.
             if decompressor.memory_size() > _MAX_KEPT_BYTES:
                 self._decompressor = codecs.zstd.ZstdDecompressor()
 

@@ -1,4 +1,4 @@
-"""Extends upstream's cluster metadata: it asks again if an answer is incomplete."""
+"""Extends upstream's cluster metadata to ask again if a response is incomplete."""
 
 import math
 import time
@@ -16,41 +16,42 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import TopicPartition
 
 _UNKNOWN = UnknownTopicOrPartitionError.errno
-# Errors that a program must get, and on which upstream acts.
+# Errors that a program must receive, and on which upstream acts.
 _FINAL = {TopicAuthorizationFailedError.errno, InvalidTopicError.errno}
 
 
 class PauseSafeCluster(ClusterMetadata):
     """
-    Asks again when an answer belongs to an older request, or lacks a topic or a leader.
+    Asks again if a response belongs to an older request, or lacks a topic or a leader.
 
-    Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
-    while a request is in flight, such as the first one of a new consumer, the topic stays
-    unknown until ``metadata_max_age_ms`` (5 minutes): no partition is assigned, and the
-    member does not join.
+    Upstream 3.0.12 accepts any response as the one it waits for. If a topic is
+    subscribed while a request is in flight, such as the first one of a new consumer,
+    the topic stays unknown until ``metadata_max_age_ms`` (5 minutes) has passed. Until
+    then no partition is assigned, and the member does not join.
 
-    Upstream also forgets a topic if one answer, perhaps of a broker that starts, has an
-    error for the topic or lacks it: its partitions depart and return, and their pauses end.
-    Here a topic is gone after two answers in a row without it; other errors do not count.
+    Upstream also forgets a topic if one response, perhaps from a starting broker, has
+    an error for the topic or lacks it. The topic's partitions then depart and return,
+    and their pauses end. In this class a topic is gone after two responses in a row
+    without it; other errors do not count.
 
-    Thread rules: the IO thread; ``leader_for_partition`` on any thread.
+    Thread rules: the IO thread; ``leader_for_partition`` may be called on any thread.
     """
 
     _requested_topics: frozenset[str] | None = frozenset()
     _asked_at = -math.inf
     _answered_topics: frozenset[str] | None = frozenset()
-    # Topics that the last answer did not know.
+    # The topics that the last response did not know.
     _missing_once: frozenset[str] = frozenset()
 
     version: int = 0
     """
-    A counter: as long as the number is the same, no leader has changed.
+    A counter; while the number stays the same, no leader has changed.
     """
 
     on_ids: Callable[[Mapping[str, UUID], float], bool] | None = None
     """
-    Called after each answer with the ids of its topics, and with the time of the request,
-    in monotonic seconds; returns whether another answer is needed.
+    A function that is called after each response with the ids of its topics, and with
+    the time of the request, in monotonic seconds; it returns whether to ask again.
     """
 
     on_answer: Callable[..., object] = staticmethod(lambda **_: None)
@@ -59,7 +60,7 @@ class PauseSafeCluster(ClusterMetadata):
     """
 
     def known_id(self, topic: str) -> UUID | None:
-        """Return the id of a topic; None: the id is unknown, or Kafka is older than 2.8."""
+        """Return the id of a topic; None if it is unknown, or Kafka is older than 2.8."""
         found: UUID | None = self._topic_ids.get(topic)
         return found if found is not None and found.int else None
 
@@ -69,7 +70,7 @@ class PauseSafeCluster(ClusterMetadata):
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
-        """Apply an answer; ask again if it lacks a topic, or if more topics are wanted."""
+        """Apply a response; ask again if it lacks a topic, or if more topics are wanted."""
         ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         is_older = False
@@ -88,8 +89,8 @@ class PauseSafeCluster(ClusterMetadata):
             self.request_update()
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
-        # Keeps only topics with an id, which brokers have since Kafka 2.8: without an id a
-        # recreated topic would look like the deleted one.
+        # Keeps only topics with an id, which brokers send since Kafka 2.8, because
+        # without an id a recreated topic would look like the deleted one.
         answered: dict[str, Any] = {topic.name: topic for topic in answer.topics}
         doubted, self._missing_once = self._missing_once, frozenset()
         kept = []
@@ -97,7 +98,7 @@ class PauseSafeCluster(ClusterMetadata):
             topic = answered.get(name)
             error = _UNKNOWN if topic is None else topic.error_code
             if topic is not None and not error:
-                # a recreated topic, with another id, is kept as well: its partitions
+                # a recreated topic with another id is also kept, so that its partitions
                 # stay
                 continue
             if error != _UNKNOWN:
@@ -127,7 +128,7 @@ class PauseSafeCluster(ClusterMetadata):
     def update_partition_leader(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int
     ) -> bool:
-        """Apply a leader from the answer to another request than Metadata."""
+        """Apply a leader from the response to a request other than Metadata."""
         is_new: bool = super().update_partition_leader(
             partition, leader_id, leader_epoch
         )
@@ -135,19 +136,19 @@ class PauseSafeCluster(ClusterMetadata):
         return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
-        """Return whether the last answer covers these topics: missing ones do not exist."""
+        """Return whether the last response covers these topics; missing ones do not exist."""
         return self._answered_topics is None or self._answered_topics.issuperset(topics)
 
     def is_missing(self, topic: str) -> bool:
-        """Return whether a topic does not exist, by two answers in a row."""
+        """Return whether a topic does not exist, according to two responses in a row."""
         return topic not in self._partitions and self.is_answered((topic,))
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """
-        Set the wanted topics; ask even if an interrupted call has set them before.
+        Set the wanted topics; request them even if an interrupted call has set them.
 
-        Upstream stores the topics before it asks for them. If a signal handler raises
-        between the two, the same call again finds them stored, and would not ask.
+        Upstream stores the topics before it requests them. If a signal handler raises
+        in between, a repeated call would find the topics stored and request nothing.
         """
         done = super().set_topics(topics)
         if not self._topics <= self._partitions.keys():
@@ -158,9 +159,9 @@ class PauseSafeCluster(ClusterMetadata):
         """
         Return the id of a partition's leader; None if that broker is not known.
 
-        An answer to a Fetch may name a leader that the metadata does not have yet
-        (KIP-951). A request to it would raise out of ``poll``; None makes upstream ask
-        for metadata.
+        The response to a Fetch may name a leader that the metadata does not have yet
+        (KIP-951). A request to that leader would raise out of ``poll``; None makes
+        upstream request metadata.
         """
         leader: int | None = super().leader_for_partition(partition)
         return None if self.broker_metadata(leader) is None else leader
@@ -171,8 +172,8 @@ class PauseSafeCluster(ClusterMetadata):
 
 
 def _ids(answer: Any) -> dict[str, UUID]:  # noqa: ANN401 - upstream's
-    # A broker of an older version, or of a cluster without ids, answers without an id, or
-    # with an id of zeros.
+    # A broker of an older version, or of a cluster without ids, sends no id, or an id
+    # of zeros.
     return {
         topic.name: topic.topic_id
         for topic in answer.topics

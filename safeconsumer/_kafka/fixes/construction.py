@@ -2,9 +2,9 @@
 Cleans up after a client whose constructor raises.
 
 kafka-python 3.0.12 starts a client's thread in its constructor and waits there for a
-broker; if no broker answers the constructor raises, and the thread stays until the process
-ends. A program that retries until a broker is back would get one more thread with each
-attempt.
+broker. If no broker responds, the constructor raises, and the thread stays until the
+process ends. A program that retries until a broker is back would get one more thread
+with each attempt.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
-    """Return a new client; if its constructor raises, its thread ends."""
+    """Return a new client; if its constructor raises, its thread is stopped."""
     if not isinstance(kind, type):
         return kind(*topics, **configs)
     client: Any = kind.__new__(kind, *topics, **configs)
@@ -26,7 +26,7 @@ def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # n
 
 @contextmanager
 def closed_if_constructor_fails(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
-    """Close a client if the block, its constructor, raises."""
+    """Close a client if the block, which runs its constructor, raises."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""Timers that return the time left of a poll to the microsecond."""
+"""Provides a timer that returns the remaining time of a poll to the microsecond."""
 
 import math
 import time
@@ -7,10 +7,10 @@ from typing import Any
 
 class ExactTimer:
     """
-    One of upstream's timers, which does not round down to whole milliseconds.
+    One of upstream's timers, wrapped so that it does not round down to milliseconds.
 
-    Upstream's timer returns 0 in its last millisecond although it has not expired: each poll
-    retries without pause until that millisecond has passed (kafka-python 3.0.12).
+    Upstream's timer returns 0 in its last millisecond although it has not expired, so
+    each poll retries without pause until that time has passed (kafka-python 3.0.12).
     """
 
     def __init__(self, timer: Any) -> None:  # noqa: ANN401 - upstream's
@@ -21,7 +21,7 @@ class ExactTimer:
 
     @property
     def timeout_ms(self) -> float:
-        """The milliseconds left, rounded up: after that time the timer has expired."""
+        """The milliseconds left, rounded up so that the timer has expired after this time."""
         left: float = self._timer._expire_at - time.monotonic()
         if left == math.inf:
             return left

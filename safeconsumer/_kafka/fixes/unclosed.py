@@ -1,11 +1,12 @@
 """
 Closes sockets that kafka-python leaves open.
 
-kafka-python 3.0.12 leaves three kinds of sockets open until the garbage collector runs. By
-then a client that retries may have used up the sockets that a process may open. The three
-kinds: a connection failed (``create_connection`` and ``_build_transport`` close no socket,
-and the error's traceback keeps it); the client is closed during a connection's handshake;
-a connection is closed with unsent bytes, and its loop ends before they are sent.
+kafka-python 3.0.12 leaves three kinds of sockets open until the garbage collector runs.
+By then a client that retries may have used up the sockets that a process may open. A
+socket stays open if a connection fails (``create_connection`` and ``_build_transport``
+close no socket, and the error's traceback keeps it alive), if the client is closed
+during a connection's handshake, or if a connection is closed with unsent bytes and its
+loop ends before they are sent.
 """
 
 import math
@@ -29,7 +30,7 @@ from safeconsumer._kafka.network import (
 
 
 class ClosingTransport(KafkaTCPTransport):
-    """Closes its socket also if its loop ends before everything is sent."""
+    """Closes its socket even if its loop ends before everything is sent."""
 
     async def _write_to_sock(self) -> None:
         try:
@@ -45,7 +46,7 @@ class ClosingTransport(KafkaTCPTransport):
 
 
 class ClosingSSLTransport(ClosingTransport, KafkaSSLTransport):
-    """Closes its socket also if its loop ends before everything is sent, over TLS."""
+    """Closes its socket even if its loop ends before everything is sent, over TLS."""
 
 
 async def connect_socket(
@@ -54,7 +55,7 @@ async def connect_socket(
     config: dict[str, Any],
     timeout_at: float | None,
 ) -> Any:  # noqa: ANN401
-    """Return a connected socket, as ``create_connection`` does; close every other."""
+    """Return a connected socket, as ``create_connection`` does; close all other sockets."""
     factory = KafkaNetSocket(config["proxy_url"])
     unconnected = []
     make = factory.socket
@@ -93,21 +94,21 @@ _UNREACHABLE = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 
 class ClosingManager(KafkaConnectionManager):
     """
-    Makes connections whose sockets are closed, also if connecting fails.
+    Makes connections whose sockets are closed even if connecting fails.
 
-    If a broker is unreachable, a request that any broker can answer goes to a second one,
-    and no address uses up all the time of bootstrapping: kafka-python 3.0.12 chooses a dead
-    broker, until it is fenced, as often as any other, and fails.
+    If a broker is unreachable, a request that any broker can answer goes to a second
+    one, and no address uses up all the time for bootstrapping. kafka-python 3.0.12
+    chooses a dead broker as often as any other until the dead one is fenced, and fails.
 
-    Thread rules: on the IO thread.
+    Thread rules: only the IO thread calls the methods.
     """
 
     transports: tuple[type[ClosingTransport], type[ClosingTransport]] = (
         ClosingTransport,
         ClosingSSLTransport,
     )
-    # The limit of the first try; each failure doubles it, up to the limit in the
-    # settings.
+    # The time limit of the first attempt; each failure doubles it, up to the limit in
+    # the settings.
     connect_ms = math.inf
 
     def get_connection(
@@ -118,7 +119,7 @@ class ClosingManager(KafkaConnectionManager):
         refresh_metadata_on_err: bool = True,  # noqa: FBT001, FBT002
         reset_backoff_on_connect: bool = True,  # noqa: FBT001, FBT002
     ) -> Any:  # noqa: ANN401 - upstream's
-        """Return a connection to a node; the connection may not be established yet."""
+        """Return a connection to a node, which may not be established yet."""
         if timeout_ms is not None and self.cluster.is_bootstrap(node_id):
             timeout_ms /= len(self.cluster.bootstrap_brokers())
         known = self._conns.get(node_id)
@@ -136,12 +137,12 @@ class ClosingManager(KafkaConnectionManager):
 
     @property
     def _unreachable(self) -> set[Any]:
-        """The nodes to which the last connection failed; upstream's backoff forgets some."""
+        """The nodes to which the last connection failed; upstream forgets some of these."""
         found: set[Any] = self.__dict__.setdefault("_found_unreached", set())
         return found
 
     def socket_connection_setup_timeout_ms(self, node_id: Any) -> float:  # noqa: ANN401 - upstream's
-        """Return how long a connection may take: no longer than an answer may."""
+        """Return how long a connection may take, at most as long as a response may take."""
         usual: float = super().socket_connection_setup_timeout_ms(node_id)
         failures = self._backoff[node_id][0] if node_id in self._backoff else 0
         first = self.connect_ms * 2.0**failures
@@ -154,7 +155,7 @@ class ClosingManager(KafkaConnectionManager):
         node_id: Any = None,  # noqa: ANN401 - upstream's
         request_timeout_ms: float | None = None,
     ) -> Any:  # noqa: ANN401 - upstream's
-        """Send a request; return a future of the answer."""
+        """Send a request; return a future of the response."""
         if node_id is not None:
             return super().send(request, node_id, request_timeout_ms)
         return self.call_soon(self._send_to_any, request, request_timeout_ms)
@@ -181,7 +182,7 @@ class ClosingManager(KafkaConnectionManager):
             for broker in self.cluster.brokers()
             if broker.node_id != node and broker.node_id not in self._unreachable
         ]
-        # A connected broker is more likely to answer.
+        # A connected broker is more likely to respond.
         found.sort(key=lambda one: one not in self._conns)
         return found[0] if found else None
 
@@ -211,7 +212,7 @@ class ClosingManager(KafkaConnectionManager):
 
 
 class ClosingClient(KafkaNetClient):
-    """A network client that leaves no socket open, and whose waits signals may interrupt."""
+    """A network client that leaves no socket open, with waits that signals may interrupt."""
 
     def __init__(self, **configs: object) -> None:
         super().__init__(**configs)

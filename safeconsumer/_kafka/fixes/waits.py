@@ -23,9 +23,9 @@ class InterruptibleSelector(NetworkSelector):
     """
     A loop whose callers wait in a way that signal handlers may interrupt.
 
-    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in that wait,
-    the event's lock stays held, and the IO thread and every later call wait for ever; or
-    the wait raises a ``RuntimeError``. See :class:`InterruptibleEvent`.
+    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in that
+    wait, the event's lock stays held, and the IO thread and every later call wait
+    forever, or the wait raises a ``RuntimeError``. See :class:`InterruptibleEvent`.
 
     A loop adopts this class by ``__class__``.
     """
@@ -37,13 +37,14 @@ class InterruptibleSelector(NetworkSelector):
         Args:
             coro: the coroutine, or a function that makes it.
             args: the arguments of that function.
-            limit: ``timeout_ms`` of kafka-python 3.1: the coroutine's time limit.
+            limit: ``timeout_ms`` of kafka-python 3.1, the coroutine's time limit.
 
         Raises:
             KafkaTimeoutError: under kafka-python 3.1, the coroutine still runs some seconds
                 after its time limit.
-            ForkedConsumerError: the loop runs in the process that this one was forked from.
-            Exception: the coroutine's own; or the error that has ended the loop.
+            ForkedConsumerError: the loop runs in the parent process, from which this
+                process was forked.
+            Exception: the coroutine's exception, or the error that has ended the loop.
         """
         _refuse_child(self)
         here = threading.current_thread()
@@ -82,8 +83,9 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     Wait until an event is set, or for a time; None waits without a limit.
 
     Raises:
-        ForkedConsumerError: the loop runs in the process that this one was forked from.
-        Exception: the error that has ended the loop, or ends it meanwhile.
+        ForkedConsumerError: the loop runs in the parent process, from which this
+            process was forked.
+        Exception: the error that has ended the loop, or ends it during the wait.
     """
     _refuse_child(net)
 
@@ -107,8 +109,8 @@ def _wait(
     seconds: float | None = None,
 ) -> None:
     # When the loop ends, it sets the event and puts its error into the state. A context
-    # manager in Python would not suffice: after an interrupt in its entry the loop
-    # would keep the wait.
+    # manager in Python would not suffice, because after an interrupt in its entry the
+    # loop would keep the wait.
     try:
         with net._pending_waiters_lock:  # entering it runs in C, without an interrupt
             net._pending_waiters[ended] = state
@@ -116,8 +118,8 @@ def _wait(
         ended.wait(seconds)
     finally:
         with net._pending_waiters_lock:
-            # Without a call: a signal handler that comes after one could never take this
-            # lock, and would wait for ever if it waits for the loop.
+            # No call is made here, because a signal handler that runs after one could
+            # never take this lock, and would wait forever if it waits for the loop.
             if ended in net._pending_waiters:
                 del net._pending_waiters[ended]
     if state["exception"] is not None:
@@ -132,6 +134,7 @@ def adopt_network(net: NetworkSelector) -> None:
 
 
 def _refuse_child(net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-    # Before any lock of the loop: a thread of the parent may have had it at the fork.
+    # This comes before any lock of the loop, because a thread of the parent may have
+    # held such a lock at the fork.
     if getattr(net, "_safe_process", None) not in {None, os.getpid()}:
         raise forked_error()

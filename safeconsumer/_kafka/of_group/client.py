@@ -1,4 +1,4 @@
-"""Shows a consumer, as a member of its group, to group control."""
+"""Gives group control access to a consumer as a member of its group."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterable
@@ -14,11 +14,12 @@ class ConsumerClient:
     """
     An adopted consumer as a member of its group, for ``safeconsumer.group``.
 
-    Thread rules: any thread. The object keeps no reference to the consumer.
+    Thread rules: any thread may call the methods. The object keeps no reference to the
+    consumer.
 
     Attributes:
-        ledger: has the consumer's holds.
-        view: returns the ledger's view.
+        ledger: the ledger of the consumer's holds.
+        view: a function that returns the ledger's view.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - a SafeConsumer
@@ -29,7 +30,7 @@ class ConsumerClient:
         self.view = self.ledger.view
 
     def membership(self) -> tuple[str, int]:
-        """Return Kafka's member id and the generation; empty and -1 outside a group."""
+        """Return Kafka's member id and the generation, or "" and -1 outside a group."""
         found: tuple[str, int] = self._coordinator.membership()
         return found
 
@@ -50,11 +51,11 @@ class ConsumerClient:
         return found
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Call a function after each join, under upstream's locks: it must be quick."""
+        """Call a function after each join, under upstream's locks; it must be quick."""
         self._subscription.on_joined = call
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Write to the journal that the broker's clock showed a time between two moments."""
+        """Record in the journal a broker's clock time and the local times around it."""
         if self._subscription.journal is not None:
             self._subscription.journal.clock(at, sent, received)
 
@@ -66,7 +67,8 @@ class ConsumerClient:
         return True
 
     def _in_use(self) -> frozenset[TopicPartition]:
-        # As in a report: if the program's ``busy`` raises, every partition counts as in use.
+        # As in a report, every partition counts as in use if the program's ``busy``
+        # raises.
         try:
             named = [(str(topic), int(one)) for topic, one in self.busy_elsewhere()]
         except Exception:  # noqa: BLE001 - the report logs it

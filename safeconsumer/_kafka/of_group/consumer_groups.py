@@ -1,8 +1,9 @@
 """
 Describes groups of KIP-848, in which the broker assigns partitions.
 
-kafka-python 3.0.12 has no such request. The schemas beside this module are Kafka's own,
-``ConsumerGroupDescribeRequest.json`` and its response, without their prose.
+kafka-python 3.0.12 has no request for this. The schemas beside this module are Kafka's
+own ``ConsumerGroupDescribeRequest.json`` and ``ConsumerGroupDescribeResponse.json``,
+without the comments.
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,11 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # its metaclass is untyped
-    """Kafka's request 69, which brokers know since Kafka 3.7."""
+    """Kafka's request 69, which brokers support since Kafka 3.7."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # as above
-    """Its response."""
+    """The response to ``ConsumerGroupDescribeRequest``."""
 
 
 def describe_consumer_groups(
@@ -28,12 +29,12 @@ def describe_consumer_groups(
     """
     Return descriptions of groups, as the admin client's ``describe_groups`` does.
 
-    Each member has its ``member_epoch`` as well. Names without a group of this protocol are
-    left out.
+    Each member also has its ``member_epoch``. Names without a group of this protocol
+    are left out.
 
     Raises:
-        UnsupportedVersionError: the broker does not know the request.
-        KafkaError: the broker does not answer.
+        UnsupportedVersionError: the broker does not support the request.
+        KafkaError: the broker does not respond.
     """
     answer = admin._manager.run(_asked, admin, groups, coordinator)
     return {
@@ -69,7 +70,7 @@ def _member(one: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
 
 
 def _error_text(one: Any) -> str | None:  # noqa: ANN401 - as above
-    # Returns a text, as upstream does in answers about other groups.
+    # Returns a text, as upstream does in responses about other groups.
     if not one.error_code:
         return None
     return str(kafka_errors.for_code(one.error_code)(one.error_message or ""))

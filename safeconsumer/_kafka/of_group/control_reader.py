@@ -1,4 +1,4 @@
-"""Reads control topics, and asks brokers for their ends."""
+"""Reads control topics, and requests the end offsets of these topics from brokers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ _LATEST = -1
 
 Ids = Mapping[str, object | None]
 """
-Topic ids by name; None for a topic whose broker reports no id.
+The topic ids by name; None for a topic whose broker reports no id.
 """
 
 Answer = Callable[[Mapping[TopicPartition, int] | None, Ids], object]
 """
-A function of the end offsets, or None if they could not be fetched, and of the ids of their
-topics; it is called on an IO thread.
+A function that is called on an IO thread with the end offsets, or None if these could
+not be fetched, and with the ids of the topics.
 """
 
 
@@ -29,17 +29,17 @@ class LastFetchTimes(PauseSafeFetcher):
     """
     Keeps the time of the last successful fetch of each partition.
 
-    ``poll`` hides failed fetches, and leaves a deleted topic out of its fetches without an
-    error: both look like a topic without new records.
+    ``poll`` hides failed fetches, and leaves a deleted topic out of its fetches without
+    an error. Both cases look like a topic without new records.
     """
 
     def prepare_times(self) -> None:
-        """Make the attributes that this class needs beyond its parent's."""
+        """Make the attributes that this class needs in addition to its parent's."""
         self.answered_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
-        """Return the seconds since the last fetch of the partition that waits longest."""
+        """Return the seconds since the last fetch of the longest-waiting partition."""
         answered = [
             self.answered_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
@@ -65,12 +65,12 @@ class LastFetchTimes(PauseSafeFetcher):
 
 class ControlReader:
     """
-    The operations that group control uses on a consumer that reads its topics.
+    The operations of group control on the consumer that reads the control topics.
 
     Args:
         consumer: an adopted consumer, without a group and with nothing assigned yet.
 
-    Thread rules: the polling thread; :meth:`wake` on any thread.
+    Thread rules: the polling thread; any thread may call :meth:`wake`.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is a layer above
@@ -80,20 +80,20 @@ class ControlReader:
         self._fetcher.prepare_times()
 
     def wake(self) -> None:
-        """End the wait of the present ``poll``. Any thread may call this."""
+        """End the wait of the current ``poll``; any thread may call this."""
         self._fetcher.wake()
 
     def silence(self) -> float:
-        """Return the seconds since each partition had a successful fetch."""
+        """Return the seconds since the last fetch of the longest-waiting partition."""
         return float(self._fetcher.silence())
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
-        """Continue at an offset; the epoch is that of the record before, -1 if unknown."""
+        """Continue at an offset; the epoch is the previous record's, or -1 if unknown."""
         position = OffsetAndMetadata(offset, "", leader_epoch)
         self._consumer._subscription.seek(tp, position)
 
     def epochs(self) -> dict[TopicPartition, int]:
-        """Return the leader epochs of the positions; -1 for an unknown epoch."""
+        """Return the leader epochs of the positions, with -1 for an unknown epoch."""
         assignment = self._consumer._subscription.assignment
         return {
             tp: state.position.leader_epoch
@@ -113,10 +113,10 @@ class ControlReader:
 
 class EndOffsets:
     """
-    Asks for the ends and topic ids of partitions, over its own connections.
+    Requests the end offsets and topic ids of partitions, over its own connections.
 
-    A broker answers the requests of one connection in order: behind an idle fetch of the
-    reader a request would wait for ``fetch_max_wait_ms``.
+    A broker answers the requests of one connection in order, so after an idle fetch of
+    the reader a request would wait for ``fetch_max_wait_ms``.
 
     Args:
         consumer: a consumer without a group that never polls.
@@ -129,7 +129,7 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Ask; ``answer`` is called later. Any thread may call this; it does not block.
+        Send the requests without blocking; ``answer`` is called later. Any thread.
 
         Raises:
             RuntimeError: the consumer is closed.
@@ -147,11 +147,11 @@ class EndOffsets:
         found = await consumer._fetcher._fetch_offsets_by_times_async(
             dict.fromkeys(partitions, _LATEST), timeout_ms
         )
-        # Ask the same brokers for the ids, after the offsets. Kafka never reuses an id, so a
-        # known id belongs to the topic of these offsets.
+        # The ids are requested from the same brokers, after the offsets. Kafka never
+        # reuses an id, so a known id belongs to the topic of these offsets.
         cluster, manager = consumer._cluster, consumer._client._manager
         for leader in {cluster.leader_for_partition(tp) for tp in partitions}:
-            # A request in flight is older than the offsets: send one more after it.
+            # A request in flight is older than the offsets, so one more is sent.
             for _ in range(1 + cluster.metadata_refresh_in_progress):
                 asked = manager.call_soon(cluster.refresh_metadata, leader)
                 await await_for(manager, asked, timeout_ms)

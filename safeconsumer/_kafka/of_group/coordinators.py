@@ -1,10 +1,10 @@
 """
-Asks for the coordinators of groups, and asks coordinators for committed offsets.
+Looks up the coordinators of groups, and requests committed offsets from them.
 
-Brokers answer about many groups at once, with an error for each. kafka-python 3.0.12
-raises the first error, and loses the answers about all other groups. If the client
-asked again about each half, a coordinator that is not ready would get twice as many
-requests as groups.
+A broker's response covers many groups, with an error for each group. kafka-python
+3.0.12 raises the first error, and loses the results of all other groups. If the client
+repeated the request for each half, a coordinator that is not ready would get twice as
+many requests as there are groups.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
-# Since this version FindCoordinator and OffsetFetch have an answer for each group.
+# Since these versions FindCoordinator and OffsetFetch have a result for each group.
 _SEVERAL_KEYS = 4
 _SEVERAL_GROUPS = 8
 
@@ -26,7 +26,7 @@ def coordinators(
     Return the coordinator of each group, and the errors of those without one.
 
     Raises:
-        KafkaError: no broker answers.
+        KafkaError: no broker responds.
     """
     found: dict[str, int] = {}
     refused: dict[str, Exception] = {}
@@ -52,17 +52,17 @@ def committed_offsets(
     groups: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     """
-    Return the offsets of each group, and the errors of those that are refused.
+    Return the offsets of each group, and the errors of refused groups.
 
-    The offsets are as the admin client's ``list_group_offsets`` returns them.
+    The offsets have the form of the admin client's ``list_group_offsets``.
 
     Args:
         admin: the client.
         node: the broker that coordinates these groups.
-        groups: their names.
+        groups: the names of the groups.
 
     Raises:
-        KafkaError: the broker does not answer.
+        KafkaError: the broker does not respond.
     """
     found: dict[str, Any] = {}
     refused: dict[str, Exception] = {}
@@ -79,10 +79,10 @@ def committed_offsets(
 
 def forget(admin: Any, groups: Iterable[str]) -> None:  # noqa: ANN401 - as above
     """
-    Let the client ask for the coordinators of groups again.
+    Let the client look up the coordinators of groups again.
 
-    kafka-python 3.0.12 remembers the first answer, and would ask a former coordinator until
-    the client is closed.
+    kafka-python 3.0.12 remembers the first result, and would query a former coordinator
+    until the client is closed.
     """
     known = admin._manager.cluster._coordinators
     for group in groups:
@@ -111,7 +111,7 @@ async def _committed(
     node: int,
     groups: Sequence[str],
 ) -> list[tuple[str, Any]]:
-    # An older broker gets a request for each group.
+    # An older broker gets a separate request for each group.
     found: list[tuple[str, Any]] = []
     for name, request in admin._list_group_offsets_requests(dict.fromkeys(groups)):
         answer = await admin._manager.send(request, node_id=node)

@@ -1,11 +1,11 @@
 """
 Finds the reason why a cluster cannot be reached, which kafka-python's clients hide.
 
-kafka-python 3.0.12 retries until its time is over, whatever the broker answered, and then
-raises a timeout: a wrong password looks like an unreachable broker
-(``KafkaConnectionManager._do_bootstrap`` swallows the error of each attempt, and
+kafka-python 3.0.12 retries until its time is over, whatever the broker responds, and
+then raises a timeout, so a wrong password looks like an unreachable broker.
+``KafkaConnectionManager._do_bootstrap`` swallows the error of each attempt, and
 ``KafkaConnection.initialize`` loses the broker's message if the broker closes the
-connection right after it).
+connection right after sending it.
 """
 
 import time
@@ -26,7 +26,7 @@ def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
 
     Args:
         configs: the connection's settings, under kafka-python's keys.
-        timeout: seconds for all addresses together.
+        timeout: the seconds for all addresses together.
     """
     client = KafkaNetClient(**configs)
     adopt_manager(client._manager)
@@ -43,8 +43,8 @@ def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
             if time.monotonic() > until:
                 break
     finally:
-        # An interrupt between two lines of its loop leaves its lock held, so closing
-        # fails; the interrupt is the exception to raise.
+        # An interrupt between two lines of the client's loop leaves the loop's lock
+        # held, so closing fails; the interrupt is the exception to raise.
         with suppress(RuntimeError):
             client.close()
     return last

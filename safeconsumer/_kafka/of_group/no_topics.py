@@ -1,4 +1,4 @@
-"""The network client of this package's own readers and writers."""
+"""Provides the network client of this package's own readers and writers."""
 
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 
@@ -9,13 +9,13 @@ class NoTopicsClient(ClosingClient):
     """
     A network client that really obeys ``allow_auto_create_topics=False``.
 
-    kafka-python 3.0.12 takes the setting and does not pass it on
-    (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so
-    asking for a topic that was deleted creates it again, with the broker's defaults.
-    Remove this when ``tests/broker/group/test_real.py`` passes without it.
+    kafka-python 3.0.12 accepts the setting but does not pass it on
+    (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so a
+    request for a deleted topic creates the topic again, with the broker's defaults.
+    Remove this class when ``tests/broker/group/test_real.py`` passes without it.
 
-    A person may wait for the answer: if a broker accepts a connection and does not answer,
-    the client asks another one after 3 s, not after 10.
+    A person may be waiting for the result, so if a broker accepts a connection but does
+    not respond, the client turns to another broker after 3 s, not after 10.
     """
 
     def __init__(self, **configs: object) -> None:

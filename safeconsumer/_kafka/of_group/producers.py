@@ -1,4 +1,4 @@
-"""Producers that write no traces and ask once for a topic, and a bounded close."""
+"""Provides producers without traces, with one request per topic and a bounded close."""
 
 import inspect
 import time
@@ -26,9 +26,9 @@ class PatientClient(NoTopicsClient):
     """
     A producer's network client, which does not spin while its broker is silent.
 
-    If a broker may get no further request, as it has too many unanswered ones or its
-    connection is not established yet, kafka-python 3.0.12 returns 0 ms, and the producer
-    asks again without pause. kafka-python returns backoffs in seconds.
+    If a broker must get no further request, because it has too many unanswered ones or
+    its connection is not established yet, kafka-python 3.0.12 returns 0 ms, and the
+    producer calls this again without pause. kafka-python returns backoffs in seconds.
     """
 
     def connection_delay(self, node_id: object) -> float:
@@ -42,25 +42,25 @@ class UntracedProducer(KafkaProducer):
     A ``KafkaProducer`` with upstream's own ``send``, even if a tool has wrapped it.
 
     OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and has no key in
-    the context that would turn this off. It also writes headers: control records must
-    have none, and traces would be full of internal records.
+    the context that would turn this off. The instrumentor also writes headers, which
+    control records must not have, and traces would be full of internal records.
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
     def __del__(self) -> None:
-        # A report of a member that was dropped may have no answer yet; upstream raises.
+        # Upstream raises if a report of a dropped member has no response yet.
         with suppress(KafkaError):
             super().__del__()
 
 
 class AskingOnceProducer(UntracedProducer):
     """
-    A producer that raises as soon as a broker answers that a topic does not exist.
+    A producer that raises as soon as a broker reports that a topic does not exist.
 
-    kafka-python 3.0.12 asks again ten times a second for ``max_block_ms``, and logs an
-    error at each answer.
+    kafka-python 3.0.12 repeats the request ten times a second for ``max_block_ms``, and
+    logs an error for each response.
     """
 
     def _wait_on_metadata(self, topic: str, max_wait_ms: float) -> Any:  # noqa: ANN401 - upstream's
@@ -75,14 +75,14 @@ class AskingOnceProducer(UntracedProducer):
                 break
             if isinstance(asked.exception, UnknownTopicOrPartitionError):
                 message = f"there is no topic {topic}"
-                raise KafkaTimeoutError(message)  # send() raises no error of a broker
+                raise KafkaTimeoutError(message)  # send() raises no broker errors
         left = max(0.0, until - time.monotonic())
         return super()._wait_on_metadata(topic, 1000 * left)
 
 
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Close a producer; drop the records that get no answer in time, without an error.
+    Close a producer; drop records that are not acknowledged in time, without an error.
 
     The call may take half a second more than ``seconds``.
 

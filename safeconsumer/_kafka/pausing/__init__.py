@@ -1,1 +1,1 @@
-"""Keeps paused partitions out of fetches, polls and joins, in kafka-python's own parts."""
+"""Extends kafka-python's parts to keep paused partitions out of fetches and polls."""

@@ -1,9 +1,9 @@
 """
-Keeps the fetched records of a partition that are not delivered yet.
+Keeps the fetched records of a partition that were not delivered yet.
 
-Each ownership's state has one :class:`Buffer`, which ends with the ownership. It has, in
-order: records that were taken out of the open batch, the rest of that batch, and later
-answers. The cursor points to the next record:
+Each ownership's state has one :class:`Buffer`, which ends with the ownership. The
+buffer has, in order: records that were taken out of the open batch, the rest of that
+batch, and later fetch responses ("answers"). The cursor points to the next record:
 
 =====================================  ==============================================
 a drain                                moves the cursor, and in a poll the position
@@ -15,8 +15,8 @@ a seek                                 drops the taken records, and the batch un
                                        continues there
 =====================================  ==============================================
 
-:class:`Buffers` has the buffers that are not empty: they wait for their turn in a drain;
-those of quiet partitions are parked.
+:class:`Buffers` has the buffers that are not empty. These wait for their turn in a
+drain, except the buffers of quiet partitions, which are parked.
 """
 
 import struct
@@ -33,7 +33,8 @@ from safeconsumer._interrupts import is_from_handler
 
 # Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
 # base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
-# record count int32 at 57. The length counts the bytes after itself, from byte 12 on.
+# record count int32 at 57. The length counts the bytes after its field, from byte 12
+# on.
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT, _HEAD, _MAGIC_AT, _COUNT_AT = 8, 12, 16, 57
 _BATCH_HEAD = 61
@@ -43,7 +44,7 @@ _offset, _size_parked = attrgetter("offset"), attrgetter("size")
 
 Purged = tuple[TopicPartition, int | None, int]
 """
-The partition, and the numbers of records (None: unknown) and of bytes thrown away.
+The partition, and the numbers of discarded records (None if unknown) and bytes.
 """
 
 
@@ -51,15 +52,15 @@ class Buffer:
     """
     The records that were fetched in one ownership of a partition, and the cursor.
 
-    Thread rules: the polling thread.
+    Thread rules: only the polling thread uses this object.
 
     Attributes:
-        taken: the records that were taken out of batches and are not forgotten.
+        taken: the records that were taken out of batches and are not forgotten yet.
         at: the cursor, as an index into ``taken``.
-        batch: upstream's object that reads the open batch; None: no batch is open.
-        data: the bytes of the answer with the open batch.
-        answers: the answers after that one.
-        size: the bytes that the buffer had when it was parked.
+        batch: upstream's object that reads the open batch; None if no batch is open.
+        data: the bytes of the answer that has the open batch.
+        answers: the answers after the one with the open batch.
+        size: the size of the buffer, in bytes, when it was parked.
         moves: how often seeks had moved the position when the batch was opened.
     """
 
@@ -77,16 +78,16 @@ class Buffer:
 
     @property
     def is_open(self) -> bool:
-        """Whether a record may come before the next answer is opened."""
+        """Whether a record may follow before the next answer is opened."""
         return self.batch is not None or self.at < len(self.taken)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record or answer is left after the cursor."""
+        """Whether no record or answer remains after the cursor."""
         return not self.answers and not self.is_open
 
     def open(self, batch: Any, data: bytes | memoryview, moves: int) -> None:  # noqa: ANN401 - upstream's
-        """Read a batch next; the taken records stay if the batch continues them."""
+        """Make this the open batch; the taken records stay if the batch continues them."""
         begin = batch.next_fetch_offset
         if moves != self.moves or begin != self._end:
             self._begin_at(begin, moves)
@@ -98,8 +99,9 @@ class Buffer:
 
         Args:
             offset: the offset of the position.
-            moves: how often seeks have moved it. After a seek the taken records are dropped;
-                the open batch stays only if it continues at the offset.
+            moves: how often seeks have moved the position. After a seek the taken
+                records are dropped; the open batch stays only if it continues at the
+                offset.
         """
         if moves != self.moves or not self._start <= offset <= self._end:
             self._begin_at(offset, moves)
@@ -112,11 +114,11 @@ class Buffer:
         """Set the cursor to the position; forget the delivered records before it."""
         self.move_cursor(offset, moves)
         rest = self.taken[self.at :]
-        # In this order: a signal handler may raise in between.
+        # The order matters, because a signal handler may raise in between.
         self._start, self.at, self.taken = offset, 0, rest
 
     def _begin_at(self, offset: int, moves: int) -> None:
-        self._end = -1  # set first: after an interrupt the next call repeats everything
+        self._end = -1  # set first: after an interrupt the next call redoes everything
         self.taken, self.at, self._epoch = [], 0, -1
         if self.batch is not None and self.batch.next_fetch_offset != offset:
             self.close_batch()
@@ -125,13 +127,13 @@ class Buffer:
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """
-        Return up to this many records from the cursor on, and move it past them.
+        Return up to this many records from the cursor on, moving the cursor past them.
 
-        Deserializers run here. If a signal handler has interrupted the last take, the batch
-        may not continue the last record: then it is thrown away.
+        Deserializers run in this call. If a signal handler has interrupted the last
+        take, the batch may not continue after the last record, and is then discarded.
 
         Raises:
-            Exception: the batch's error; an exception of a signal handler, at once.
+            Exception: the batch's error, or a signal handler's exception immediately.
         """
         if self.at < len(self.taken):
             records = self.taken[self.at : self.at + most]
@@ -148,11 +150,11 @@ class Buffer:
         records: list[ConsumerRecord] = batch.take(most)
         error = batch._next_inline_exception
         if error is not None and is_from_handler(error):
-            raise error  # now, not in the next call
-        # The end is that of the records. Before an error a decoder may have counted a record
-        # that it did not return, or not counted one that it returned.
+            raise error  # immediately, not in the next call
+        # The end is that of the returned records. Before an error, a decoder may have
+        # counted a record that it did not return, or not counted one that it returned.
         end = batch.next_fetch_offset if error is None else records[-1].offset + 1
-        # -1 until the rest is done: after an interrupt the records are fetched again.
+        # The end is -1 until the rest is done, so an interrupt causes a new fetch.
         self._end = -1
         self.taken = [*self.taken, *records] if self.taken else records
         self._epoch = batch.leader_epoch
@@ -166,7 +168,8 @@ class Buffer:
         Return the position at the cursor.
 
         Args:
-            position: the position before; its epoch stays if an answer had no records.
+            position: the previous position; its epoch stays if an answer had no
+                records.
         """
         offset, epoch = self._end, self._epoch
         if self.at < len(self.taken):
@@ -179,19 +182,19 @@ class Buffer:
     # ------------------------------------------------------------ thrown away
 
     def close_batch(self) -> None:
-        """Throw the rest of the batch away; it is fetched again."""
+        """Discard the rest of the batch, which is fetched again."""
         batch, self.batch, self.data = self.batch, None, b""
         if batch is not None:
             batch.drain()
 
     def close_open(self) -> None:
-        """Throw away all but the answers that were not opened yet."""
+        """Discard everything except the answers that were not opened yet."""
         self._start = self._end
         self.taken, self.at = [], 0
         self.close_batch()
 
     def purged(self, tp: TopicPartition) -> list[Purged]:
-        """Throw everything away; return its sizes."""
+        """Discard everything; return the sizes of the discarded data."""
         found: list[Purged] = []
         if self.is_open:
             found.append((tp, self._records_left(), self._open_bytes()))
@@ -202,10 +205,10 @@ class Buffer:
 
     def count_bytes(self) -> int:
         """
-        Return the number of bytes.
+        Return the size of the buffer in bytes.
 
-        An answer counts in full, with its bytes from the broker, until its last record is
-        read. Records that were put back count in addition, with their keys and values.
+        An answer counts with all bytes received from the broker until its last record
+        is read. Keys and values of records that were put back count in addition.
         """
         return self._open_bytes() + sum(map(_size_of_answer, self.answers))
 
@@ -226,16 +229,16 @@ class Buffers:
     """
     The buffers that are not empty: those that wait for a drain, and the parked ones.
 
-    No fetch is sent for their partitions.
+    No fetch is sent for the partitions of these buffers.
 
     Args:
-        max_bytes: the limit of parked bytes.
+        max_bytes: the maximum number of parked bytes.
 
     Attributes:
         waiting: the buffers that wait, by partition, in the order of their turns.
         parked: the buffers of quiet partitions, the oldest first.
 
-    Thread rules: the polling thread changes them; any thread may read.
+    Thread rules: only the polling thread changes the buffers; any thread may read.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -249,7 +252,7 @@ class Buffers:
     def add_answer(
         self, tp: TopicPartition, buffer: Buffer, answer: CompletedFetch
     ) -> None:
-        """Add an answer to a buffer; a parked buffer becomes the newest."""
+        """Add an answer to a buffer; a parked buffer becomes the newest one."""
         buffer.answers.append(answer)
         if tp in self.parked:
             self.park(tp, buffer)
@@ -257,13 +260,13 @@ class Buffers:
             self.waiting[tp] = buffer
 
     def put_back(self, buffers: dict[TopicPartition, Buffer]) -> None:
-        """Move buffers to the front of the waiting ones, in their order."""
+        """Move buffers to the front of the waiting ones, in the given order."""
         waiting = self.waiting.items()
         rest = {tp: one for tp, one in waiting if tp not in buffers}
         self.waiting = {**buffers, **rest}
 
     def park(self, tp: TopicPartition, buffer: Buffer) -> None:
-        """Keep the buffer of a quiet partition, as the newest."""
+        """Park the buffer of a quiet partition as the newest one."""
         buffer.size = buffer.count_bytes()
         self.parked.pop(tp, None)
         self.parked[tp] = buffer
@@ -293,10 +296,10 @@ class Buffers:
 
     def drop_excess(self) -> dict[TopicPartition, int]:
         """
-        Throw away the oldest parked data until the rest is within the limit.
+        Discard the oldest parked data until the rest is within the limit.
 
         Returns:
-            The bytes that were thrown away, by partition.
+            The number of discarded bytes, by partition.
         """
         dropped: dict[TopicPartition, int] = {}
         left = self.bytes_parked()
@@ -313,7 +316,7 @@ class Buffers:
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
-    """Throw an answer away; return its sizes."""
+    """Discard an answer; return its sizes."""
     tp, data = answer.topic_partition, answer.partition_data.records or b""
     if answer.metric_aggregator:
         answer.metric_aggregator.record(tp, 0, 0)
@@ -322,9 +325,9 @@ def drop_answer(answer: CompletedFetch) -> Purged:
 
 def _count_records(data: bytes | memoryview) -> int | None:
     """
-    Count the records in the batches of one answer, by the batches' headers.
+    Count the records in the batches of one answer, from the headers of the batches.
 
-    Only discarded answers are counted; that takes as long as reading a record.
+    Only discarded answers are counted; counting takes as long as reading one record.
 
     Returns:
         The number, with control records and records below the fetch offset; None if a

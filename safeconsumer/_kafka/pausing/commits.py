@@ -1,4 +1,4 @@
-"""Offsets to commit, with the ownerships in which the commit was requested."""
+"""Defines offsets to commit, with the ownerships in which the commit was requested."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,23 +16,23 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _NOT_OWNED = (
     "this member does not own it, and its owner may be ahead. Under subscribe() "
-    "commit assigned partitions, or in on_partitions_revoked() those that it gets; "
-    "records that are not committed by then come again at the next owner"
+    "commit assigned partitions, or in on_partitions_revoked() those passed to it; "
+    "the next owner reads all records again that are not committed by then"
 )
-_NOT_JOINED = "this member has not joined its group yet, or not again: poll() joins"
+_NOT_JOINED = "this member has not joined its group yet, or not again; poll() joins"
 _LOST = (
     "the membership was lost, because too much time passed between two polls "
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
-    "by now; the next poll() joins again, and uncommitted records come again"
+    "by now; the next poll() joins again, and uncommitted records are read again"
 )
 _RECREATED = (
-    "the topic was deleted and recreated, and the offset is of the one that was "
-    "deleted, or was not read yet; commit what poll() has returned since, or seek there "
-    "first"
+    "the topic was deleted and recreated, and the offset belongs to the deleted topic "
+    "or was not read yet; commit only records that poll() has returned since, or seek "
+    "to the offset first"
 )
 _RESET = (
-    "an operator has moved it to another offset since, by reset-offsets; commit what "
-    "poll() has returned after that, or seek there first"
+    "an operator has moved it to another offset with reset-offsets since; commit only "
+    "records that poll() has returned after that, or seek to the offset first"
 )
 
 
@@ -44,28 +44,32 @@ class OwnedOffsets(Offsets):
     """
     Offsets to commit, and the ownerships in which the commit was requested.
 
-    Upstream takes it for a plain dict, which goes from the call to the request. In between
-    upstream may look for the coordinator, or retry for ``request_timeout_ms``, and a
-    partition may depart, be read by others, and return.
+    Upstream treats this object as a plain dict and passes it from the call to the
+    request. In between, upstream may look up the coordinator, or retry for
+    ``request_timeout_ms``, and a partition may depart, be read by other members, and
+    return.
 
     Attributes:
         states: upstream's state object of each ownership.
-        is_given_up: whether the commit's call was interrupted: then the commit is not sent.
-        is_of_worker: whether the commit is that of the worker or pump with the consumer.
-        is_implicit: whether the consumer has collected the offsets, for a commit without
-            any.
+        is_given_up: whether the commit's call was interrupted, so that the commit is
+            not sent.
+        is_of_worker: whether the commit comes from the worker or pump that has the
+            consumer.
+        is_implicit: whether the consumer has collected the offsets because the program
+            named none.
         is_journaled: whether the commit is in a journal.
-        note: the text by which the metadata of the commit name that journal; "" without one.
-        answered: reports the partitions that were sent, and the result, to the journal, if
-            there is one.
+        note: the text with which the commit's metadata names the journal; "" without a
+            journal.
+        answered: a function that reports the sent partitions and the result to the
+            journal, if there is one.
 
     Args:
         offsets: the offsets.
         assigned: the assigned partitions.
-        generation: upstream's object of this generation; until the next one begins, no
-            other member gets a revoked partition.
-        revoked: the revoked partitions: those of the listener's present call, or those
-            whose records a worker has finished.
+        generation: upstream's object of this generation; until the next generation
+            starts, no other member gets a revoked partition.
+        revoked: the revoked partitions, either those of the listener's current call or
+            those whose records a worker has finished.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class OwnedOffsets(Offsets):
         revoked: States,
     ) -> None:
         super().__init__(offsets)
-        # The IO thread may remove assigned partitions meanwhile.
+        # The IO thread may remove assigned partitions in the meantime.
         found = {tp: assigned.get(tp) or revoked.get(tp) for tp in self}
         self.states: States = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = frozenset(revoked)
@@ -87,20 +91,20 @@ class OwnedOffsets(Offsets):
         self.answered: Callable[..., None] = _ignore_result
 
     def without_metadata(self) -> Offsets:
-        """Return the offsets without metadata of the program, which get the note."""
+        """Return the offsets for which the program gives no metadata; these get the note."""
         if not self.note:
             return {}
         return {tp: one for tp, one in self.items() if not one.metadata}
 
     def metadata_sizes(self) -> tuple[int, int]:
-        """Return the bytes of the longest note, and of all metadata, in :meth:`with_note`."""
+        """Return the sizes in bytes of the note and of all metadata in :meth:`with_note`."""
         note, count = len(self.note.encode()), len(self.without_metadata())
         others = sum(len(one.metadata.encode()) for one in self.values())
         return note if count else 0, note * count + others
 
     @property
     def is_collected(self) -> bool:
-        """Whether the program has not named the offsets: those of deleted topics may go."""
+        """Whether the program named no offsets; those of deleted topics may be dropped."""
         return self.is_implicit or self.is_of_worker
 
     def leave_out(self, is_missing: Callable[[str], bool]) -> bool:
@@ -112,7 +116,7 @@ class OwnedOffsets(Offsets):
 
     @contextmanager
     def with_note(self) -> Iterator[None]:
-        """Put the note into the block's metadata where the program gives none."""
+        """Use the note as metadata in the block where the program gives none."""
         bare = self.without_metadata()
         for tp, one in bare.items():
             self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
@@ -123,7 +127,7 @@ class OwnedOffsets(Offsets):
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Let callbacks copy the offsets as a plain dict."""
+        """Let a copy of the offsets, such as a callback makes, be a plain dict."""
         return dict, (dict(self),)
 
     def refuse_deleted(
@@ -132,13 +136,14 @@ class OwnedOffsets(Offsets):
         """
         Return the error if an offset belongs to a topic that was deleted since.
 
-        The offset does if the topic was recreated after the commit's call, or if the new one
-        was not read up to the offset: a program may commit by its records of the old topic.
-        A commit whose offsets the program has not named only loses such offsets.
+        An offset belongs to a deleted topic if the topic was recreated after the
+        commit's call, or if the new topic was not read up to the offset, because a
+        program may derive the commit from its records of the old topic. A commit whose
+        offsets the program has not named only loses such offsets.
 
         Args:
-            assigned: the assigned partitions now.
-            newest_id: returns the id that the newest metadata have for a topic.
+            assigned: the currently assigned partitions.
+            newest_id: a function that returns a topic's id in the newest metadata.
         """
         foreign: list[TopicPartition] = []
         for tp, state in self.states.items():
@@ -164,13 +169,13 @@ class OwnedOffsets(Offsets):
         """
         Return the error if the commit would undo an operator's reset.
 
-        In an ownership that a reset began, an offset must lie between the target and the
-        delivered position, until the program seeks: any other offset is older than the
-        reset, perhaps from another thread of the program.
+        In an ownership that a reset started, an offset must lie between the target and
+        the delivered position until the program seeks. Any other offset is older than
+        the reset, perhaps from another thread of the program.
 
         Args:
-            assigned: the assigned partitions now.
-            delivered: returns the position up to which records were delivered.
+            assigned: the currently assigned partitions.
+            delivered: a function that returns the position after the delivered records.
         """
         undoing: list[TopicPartition] = []
         for tp, state in self.states.items():
@@ -186,12 +191,12 @@ class OwnedOffsets(Offsets):
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
-        Return the error if the member does not own a partition, or no longer.
+        Return the error if the member does not own a partition, or no longer owns it.
 
         Args:
-            assigned: the assigned partitions now.
-            generation: upstream's object of the generation now; in a lost generation no
-                partition is owned.
+            assigned: the currently assigned partitions.
+            generation: upstream's object of the current generation; in a lost
+                generation no partition is owned.
         """
         is_lost = generation.is_lost()
         owned = {tp for tp, state in self.states.items() if assigned.get(tp) is state}

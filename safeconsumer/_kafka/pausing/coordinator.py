@@ -1,4 +1,4 @@
-"""Extends upstream's group coordinator: no join is forgotten, and each is reported."""
+"""Extends upstream's group coordinator, so that no join is forgotten or unreported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgres
 
 LONGEST_LEAVING_MS = 3000
 """
-How long leaving a group may take.
+The longest time that leaving a group may take, in milliseconds.
 """
 
 # The member id that upstream passes for a member without a generation.
@@ -71,9 +71,9 @@ class Joined(NamedTuple):
     A join that has succeeded on the wire and waits for a ``poll`` to apply it.
 
     Attributes:
-        generation: upstream's object; it is replaced when the membership changes.
-        assignment: the encoded answer to SyncGroup.
-        at: the time of its success, in seconds on the monotonic clock.
+        generation: upstream's object, which is replaced when the membership changes.
+        assignment: the encoded assignment from SyncGroup's response.
+        at: the time of the success, in seconds on the monotonic clock.
     """
 
     generation: object
@@ -86,14 +86,14 @@ class Joined(NamedTuple):
         """
         Return whether the join can still be applied.
 
-        A heartbeat in the meantime would have shown that the generation has ended, unless
-        no heartbeat got through.
+        A heartbeat since then would have shown that the generation has ended, unless no
+        heartbeat got through.
         """
         silent = time.monotonic() - max(self.at, last_heartbeat)
         return self.generation is generation and silent < session_timeout
 
     async def answer(self) -> bytes:
-        """Return the answer to SyncGroup again."""
+        """Return the assignment of SyncGroup's response again."""
         return self.assignment
 
 
@@ -101,15 +101,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     """
     Joins, commits and sends heartbeats for one member, and keeps its pauses in joins.
 
-    Each method extends upstream's; its docstring describes the difference from 3.0.12.
-    ``design/joins.md`` has all differences.
+    Each method extends upstream's, and its docstring describes the difference from
+    3.0.12. ``design/joins.md`` lists all differences.
 
-    Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
-    on the IO thread, where the user's rebalance listener runs too.
+    Thread rules: ``poll`` and ``need_rejoin`` run on the polling thread, and the
+    coroutines on the IO thread, where the user's rebalance listener runs, too.
 
     Attributes:
-        handover: passes pauses on in joins, and takes them over; None: pauses stay.
-        before_join: called on the polling thread just before a join begins.
+        handover: the object that hands pauses over in joins; None if no pause is handed
+            over.
+        before_join: a function that is called on the polling thread before each join.
         losses: how often the generation was lost.
     """
 
@@ -120,7 +121,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.prepare()
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
-        """Make the attributes of this class; ``wakeup`` ends the waits of :meth:`poll`."""
+        """Make this class's attributes; ``wakeup`` interrupts the waits of :meth:`poll`."""
         self._is_leaving = False  # on a separate connection
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
@@ -136,7 +137,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._fencing_error: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
-        # The held partitions since a join was prepared, until they are reported.
+        # The partitions held since a join was prepared, until they are reported.
         self._held: States = {}
         # The owned partitions when a join was last prepared, or completed.
         self._owned: States = {}
@@ -144,32 +145,33 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._drained: States = {}
         # The ownerships at the time of upstream's pending offset requests.
         self._owned_when_asked: Owned | None = None
-        # The held partitions whose commits were asked for last, and that request.
+        # The held partitions whose commits were last requested, and that request.
         self._quiet_when_asked: frozenset[TopicPartition] | None = None
         self._held_question = Future().success(None)
         self._is_committed_elsewhere = False
         # The time of the last request for the coordinator.
         self._coordinator_asked_at = -math.inf
-        # The time of its last refusal of a join or request.
+        # The time at which the coordinator last refused a join or request.
         self._refused_at = -math.inf
         self._join_of_poll: Future | None = None  # done when the join of a poll ends
-        # Done when the listener has returned from a loss within a join.
+        # A future that is done when the listener has handled a loss within a join.
         self._listener_of_loss: Future | None = None
-        # Done when the ids have come for which a commit waits.
+        # A future that is done when the ids for which a commit waits have arrived.
         self._id_request = Future().success(None)
 
     # ------------------------------------------------------------ polling
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, and set positions; return False if the poll must do so again first.
+        Join, and set positions; return False if the poll must repeat that first.
 
-        The answer is also False if a connection broke or a broker did not answer. A member
-        that subscribed to a pattern asks for metadata before it joins; if that fails,
-        upstream raises into programs that can only poll again. A refused login raises.
+        The result is also False if a connection broke or a broker did not respond. A
+        member that subscribed to a pattern requests metadata before it joins; if that
+        fails, upstream raises in a program that can only poll again. A refused login
+        raises.
 
         Raises:
-            Exception: an exception of a callback of ``commit_async``.
+            Exception: a callback of ``commit_async`` has raised it.
             FencedInstanceIdError: on every call, once another member has taken over the
                 ``group_instance_id`` of this member.
         """
@@ -180,8 +182,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             if self._join_of_poll is not None:
                 # A signal handler ended the poll of this join. Upstream regards the
-                # join as complete when its listener begins, and would deliver records
-                # of partitions that the listener is about to seek.
+                # join as complete when its listener starts, and would deliver records
+                # of partitions in which the listener is about to seek.
                 timer = Timer(timeout_ms)
                 if not self._run(self._wait_for_join, timeout_ms):
                     return False
@@ -203,7 +205,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return ready and not waits
 
     def ensure_coordinator_ready(self, timeout_ms: float | None = None) -> bool:
-        """Find the coordinator; a known one costs the ``poll`` no wait for another thread."""
+        """Find the coordinator; if it is known, the ``poll`` waits for no other thread."""
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):
             return True
@@ -216,8 +218,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions.
 
-        Upstream asks again after each wait, until the time is over. Here a separate task
-        asks, and continues if the ``poll`` is woken.
+        Upstream sends a new request after each wait, until the time is over. Here a
+        separate task sends the request, and continues if the ``poll`` is woken.
         """
         is_done: bool = self._run(self._refresh_committed_offsets, timeout_ms)
         return is_done
@@ -231,12 +233,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
-        # Like upstream's method that has the caller's name, except that a poll can be woken.
+        # Like upstream's method with the caller's name, but a poll can be woken.
         return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
-        # Brokers name a coordinator that is down until they notice it. Upstream asks for
-        # it, cannot connect, and asks again at once: 240 times a second.
+        # Brokers report a failed coordinator until they notice the failure. Upstream
+        # asks for the coordinator, cannot connect, and asks again immediately, 240
+        # times a second.
         await self._back_off(self._coordinator_asked_at)
         self._coordinator_asked_at = time.monotonic()
         return await super()._send_group_coordinator_request()
@@ -250,14 +253,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
 
     async def _back_off(self, since: float) -> None:
-        # Upstream also waits after a refusal, but no longer than its poll lasts.
+        # Upstream also waits after a refusal, but not beyond the end of its poll.
         backoff: float = self.config["retry_backoff_ms"] / 1000
         due = since + backoff - time.monotonic()
         if due > 0:
             await self._net.sleep(due)
 
     def _maybe_auto_commit_offsets_sync(self, timeout_ms: float | None = None) -> None:
-        # Upstream logs every exception, even that of a signal handler.
+        # Upstream logs every exception, even a signal handler's.
         if not self.config["enable_auto_commit"]:
             return
         consumed = self._subscription.all_consumed_offsets()
@@ -267,16 +270,19 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if is_from_handler(error):
                 raise
             if isinstance(error, _OUT_OF_DATE):
-                log.warning("The last commit failed, no member any more: %s", error)
+                log.warning(
+                    "The last commit failed after the membership ended: %s", error
+                )
             else:
-                log.exception("The last commit failed: records come again")
+                log.exception("The last commit failed; records will be read again")
 
     def time_to_next_poll(self) -> float:
         """
         Return the seconds until the next ``poll`` is due, never less than a backoff.
 
-        Upstream returns 0 if the answer to a heartbeat is missing when the next one is due,
-        and its consumer asks thousands of times a second. Heartbeats need no ``poll``.
+        Upstream returns 0 if the response to a heartbeat is missing when the next one
+        is due, and its consumer then calls this thousands of times a second. Heartbeats
+        need no ``poll``.
         """
         backoff: float = self.config["retry_backoff_ms"] / 1000
         seconds: float = super().time_to_next_poll()
@@ -295,7 +301,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Return whether a join is needed, or is in progress and not applied yet.
 
         Upstream checks only the reasons to *start* a join, and forgets a join that
-        outlasts its ``poll``: it keeps the old assignment, with heartbeats off.
+        outlasts its ``poll``. The member then keeps the old assignment without
+        heartbeats.
         """
         if super().need_rejoin():
             return True
@@ -307,10 +314,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
         """
-        Join; call ``before_join`` before a join begins, even in the middle of a poll.
+        Join; call ``before_join`` before a join starts, even during a poll.
 
-        If that raises, the ``poll`` ends without records, and still counts for
-        ``max_poll_interval_ms``.
+        If ``before_join`` raises, the ``poll`` ends without records, but still counts
+        for ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -321,10 +328,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def ensure_active_group_async(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, once the call of an earlier ``poll`` has ended.
+        Join, after the join of an earlier ``poll`` has ended.
 
-        An exception of a signal handler ends a poll, but not its coroutine. Two coroutines
-        would apply one join twice, and call the listener twice.
+        A signal handler's exception ends a poll, but not the poll's coroutine. Two
+        coroutines would apply the same join twice, and call the listener twice.
         """
         if self._join_of_poll is not None:
             timer = Timer(timeout_ms)
@@ -352,17 +359,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
-        """Count the loss: an unchanged count means that no partition was lost."""
+        """Count the loss; an unchanged count means that no partition was lost."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def coordinator_dead(self, error: object) -> None:
-        """Find the coordinator again; the next one may accept other metadata of commits."""
+        """Look up the coordinator again; a new one may accept other commit metadata."""
         super().coordinator_dead(error)
         self._notes.forget()
 
     def membership(self) -> tuple[str, int]:
-        """Return member id and generation; empty and -1 outside a group. Any thread."""
+        """Return the member id and generation, or "" and -1 outside a group; any thread."""
         generation = self._generation
         if generation.generation_id < 0:
             return "", -1
@@ -371,7 +378,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Return whether heartbeats continue; they do for a join that is not applied yet."""
+        """Return whether heartbeats continue, as they do for a join not applied yet."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -387,14 +394,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._refused_at = time.monotonic()
             raise
         except InconsistentGroupProtocolError:
-            # The broker compared the protocol with that of a membership that has ended.
+            # The broker compared the protocol with that of an ended membership.
             if self._generation.is_lost():
                 raise UnjoinedGroupException from None
             raise
         if self._generation.is_lost():  # by unsubscribe() and subscribe(), for example
             raise UnjoinedGroupException
         with self._lock:
-            # A later request to rejoin is about this new generation.
+            # A later request to rejoin concerns this new generation.
             self.rejoin_needed = False
             self._joined = Joined(self._generation, assignment, time.monotonic())
         self._enable_heartbeat()
@@ -404,8 +411,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return the protocols of a join, which claim only partitions that are owned now.
 
-        Upstream's cooperative assignor claims partitions from before a lost membership. A
-        leader would give them back while their current owner still reads them.
+        Upstream's cooperative assignor also claims the partitions of a lost membership.
+        A leader would give these back while their current owner still reads them.
         """
         owned = self._subscription.assigned_partitions()
         offered: list[tuple[str, ConsumerProtocolSubscription]] = (
@@ -422,8 +429,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return offered
 
     async def _lose_stale_assignment(self) -> None:
-        # The membership was lost *inside* a join. Upstream prepares a join only once, so
-        # positions would outlive a time in which others may have owned the partitions.
+        # The membership was lost *within* a join. Upstream prepares a join only once,
+        # so positions would survive although other members may have owned the
+        # partitions.
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
@@ -431,7 +439,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             with self._assigning_because(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
-                    # The listener has been called already.
+                    # The listener has already been called.
                     self._subscription.assign_from_subscribed([])
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
@@ -440,7 +448,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @contextmanager
     def _assigning_because(self, cause: Cause) -> Iterator[None]:
-        # The block changes the assignment, for another cause than a completed join.
+        # The block changes the assignment for a cause other than a completed join.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
         try:
@@ -454,9 +462,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Leave the group within 3 s; during a join, on a separate connection.
 
-        A broker answers the requests of a connection in order, and JoinGroup when the
-        slowest member has joined: upstream's LeaveGroup waits behind JoinGroup, and the
-        group waits for this member.
+        A broker answers the requests of a connection in order, and answers JoinGroup
+        when the slowest member has joined. On the same connection, LeaveGroup would
+        wait for JoinGroup's response, while the group waits for this member.
         """
         limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
         timeout_ms = min(limit, LONGEST_LEAVING_MS)
@@ -488,14 +496,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             await super()._on_close_prepare_async()
 
     def _lose_assignment_of_missed_generation(self, generation: int) -> None:
-        # This member missed a generation, as its SyncGroup was refused or cut off:
-        # 1. before it, an eager member gave up all its partitions;
-        # 2. in it, others may have owned them, and committed;
-        # 3. upstream keeps the positions of partitions that come back: this member
-        # would continue at its old positions, and commit them over the others' offsets.
-        # A cooperative member claims its partitions when it joins, so no other member
-        # gets them. The broker may answer a follower that joins again with the same
-        # generation.
+        # This member missed a generation because its SyncGroup was refused or cut off:
+        # 1. before that generation, an eager member gave up all its partitions;
+        # 2. in that generation, other members may have owned these partitions, and
+        #    committed;
+        # 3. upstream keeps the positions of partitions that come back, so this member
+        #    would continue at its old positions, and overwrite the others' offsets by
+        # committing. A cooperative member claims its partitions when it joins, so no
+        # other member gets these partitions. A broker may give a follower that joins
+        # again the same generation.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation
@@ -503,16 +512,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
             with self._assigning_because(Cause.LOST):
-                # The listener has been called already.
+                # The listener has already been called.
                 self._subscription.assign_from_subscribed([])
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
-        """Join, or apply the join that succeeded since the last ``poll``."""
+        """Join, or apply a join that has succeeded since the last ``poll``."""
         joined = self._joined
         task = self._join_task
         if joined is not None and task is not None and task.is_done:
-            # Upstream ignores a finished task and would join once more: a member that polls
-            # briefly and rarely would never complete a join.
+            # Upstream ignores a finished task and would join once more, so a member
+            # that polls briefly and rarely would never complete a join.
             if not self.rejoin_needed and joined.is_current(
                 self._generation,
                 self.heartbeat.last_receive,
@@ -524,7 +533,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             done: bool = await super().join_group_async(timeout_ms)
         finally:
-            # Wait for the listener, as before a join.
+            # Wait for the listener, as upstream does before a join.
             if self._listener_of_loss is not None:
                 await self._listener_of_loss
         return done
@@ -537,19 +546,22 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.handover is not None:
             self.handover.before_join()
         try:
-            if self._waking.is_asked:  # a wake-up must not cut the commit's wait short
+            if (
+                self._waking.is_asked
+            ):  # a wake-up must not shorten the wait for the commit
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
             with self._assigning_because(cause), self._waking.unwakeable():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
-            # A listener raised. Upstream has revoked the partitions by now, and would not
-            # join if the program undoes the change of topics that was the reason to join.
+            # A listener raised. Upstream has already revoked the partitions, and would
+            # not join if the program undoes the change of topics that caused the join.
             self.request_rejoin()
             raise
         finally:
-            # poll() delivers the events: here a hook would stop the IO thread.
-            if self._generation.is_lost():  # others may own the partitions by now
+            # poll() delivers the events, because a hook that runs here would block the
+            # IO thread.
+            if self._generation.is_lost():  # others may already own the partitions
                 self.ledger.assign(self.ledger.owned(), Cause.LOST)
             elif self.handover is not None:
                 self.handover.before_join()
@@ -562,7 +574,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        # An answer after SyncGroup's may have ended the membership.
+        # A response after SyncGroup's may have ended the membership.
         is_over = generation < 0 or not member_id
         if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
@@ -590,8 +602,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _note_drained(self) -> None:
         # 1. A cooperative join revokes partitions; the next join assigns them.
-        # 2. A worker, by before_join, finishes and commits their records in between.
-        # 3. This member joins, and another one owns them from the next generation on.
+        # 2. In between, a worker finishes and commits the records of these partitions
+        #    (before_join).
+        # 3. This member joins, and another owns the partitions from the next generation
+        #    on.
         is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
         if is_cooperative and self.before_join is not None:
             now = self._subscription.assignment
@@ -600,7 +614,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             }
 
     def note_partitions(self) -> None:
-        """Let the subscription note the partitions of its topics, if they are known."""
+        """Let the subscription record the partitions of its topics, if these are known."""
         self._subscription.note_partitions(self._known_partitions())
 
     def skip_no_record(self) -> None:
@@ -608,8 +622,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._subscription.skip_no_record(self._known_partitions())
 
     def _known_partitions(self) -> Mapping[str, Collection[int]]:
-        # The leader takes those that it has assigned: another join will assign the
-        # partitions that its metadata have gained since.
+        # The leader records the partitions that it has assigned, because another join
+        # will assign the partitions that its metadata has gained since.
         assigned = self._assignment_snapshot
         known: Mapping[str, Collection[int]]
         known = self._metadata_snapshot if assigned is None else assigned
@@ -621,7 +635,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
         # Returns whether the assignment has topics that are no longer subscribed. Added
-        # topics need another join: upstream notices that the subscription differs.
+        # topics need another join, which upstream starts on its own.
         current = self._subscription.subscription
         if current is None:
             return True
@@ -631,10 +645,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return any(tp.topic not in current for tp in assigned)
 
     def _drop_join(self) -> None:
-        # The subscription or the membership of this join has ended. Other members own the
-        # old partitions now, so until the next join completes no partition may flow, and no
-        # commit may use the generation just joined. This member is still joining; it does
-        # not prepare the next join again.
+        # The subscription or the membership of this join has ended. Other members own
+        # the old partitions now, so until the next join completes, no partition may
+        # flow, and no commit may use the generation just joined. This member is still
+        # joining, and does not prepare the next join again.
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
@@ -647,7 +661,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # the sending membership has ended
+            if member != self._generation.member_id:  # that membership has ended
                 raise UnknownMemberIdError from error
             self._fencing_error = error  # upstream only stops its heartbeats
             raise
@@ -660,10 +674,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         callback: Callable[[Offsets, object], object] | None = None,
     ) -> Future:
         """
-        Commit, and give the result to callback and future.
+        Commit, and pass the result to the callback and the future.
 
-        If the coordinator has to be found first, upstream's future is done once it is
-        found: a listener that awaits the future continues before the commit is sent.
+        If the coordinator must be found first, upstream's future is done as soon as the
+        coordinator is found, so a listener that awaits the future continues before the
+        commit is sent.
 
         Raises:
             CommitRefusedError: as :meth:`refuse_other_commit`.
@@ -675,11 +690,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if refusal is None:
             self._journal(commit)
         if refusal is None and not self.coordinator_unknown():
-            # No chain to a future of ours: an interrupt could leave that one's lock held.
+            # The result is not chained to another future, because an interrupt could
+            # leave that future's lock held.
             return self._note_answer(
                 self._do_commit_offsets_async(commit, callback), commit
             )
-        # No other thread has this future yet, so its lock cannot stay held.
+        # No other thread has this future yet, so no interrupt can leave its lock held.
         result: Future = self._note_answer(new_future(self._net), commit)
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -706,11 +722,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
         """
-        Commit, and wait for it.
+        Commit, and wait for the result.
 
         Raises:
-            NotOwnedError: a partition is not owned now, or no longer when the commit is
-                retried.
+            NotOwnedError: a partition is not owned, or is no longer owned when the
+                commit is retried.
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
         commit = self._with_ownerships(offsets)
@@ -722,8 +738,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             super().commit_offsets_sync(commit, timeout_ms)
         except BaseException:
-            # A signal handler raised, and the coroutine would continue and retry the
-            # commit.
+            # After a signal handler's exception, the coroutine would go on and retry
+            # the commit.
             commit.is_given_up = True
             raise
 
@@ -731,11 +747,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
         commit = self._with_ownerships(offsets)
-        self._journal(commit)  # for a commit that upstream makes before a join
+        self._journal(commit)  # for commits that upstream makes before a join
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
         if timeout_ms is not None and doubtful:
-            # In a short poll the wait for ids would leave no time for the commit.
+            # In a short poll, the wait for ids would leave no time for the commit.
             timeout_ms += PATIENCE * 1000
         try:
             await super()._commit_offsets_sync_async(commit, timeout_ms)
@@ -752,8 +768,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
             if self._revoking and self._subscription.journal is not None:
-                # Commits of the listener may wait for their turn; they begin in the loop's
-                # next cycle. After JoinGroup, which follows, the broker would refuse them.
+                # Commits of the listener may wait for their turn, and start in the
+                # loop's next cycle. After JoinGroup, which follows, the broker would
+                # refuse these commits.
                 await self._net.sleep(0)
                 await self._wait_for_commits()
         finally:
@@ -774,7 +791,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return commit
 
     def mark_as_worker_commit(self, offsets: Offsets) -> Offsets:
-        """Return the offsets as a commit of the worker or pump that has the consumer."""
+        """Return the offsets, marked as a commit of the worker or pump."""
         commit = self._with_ownerships(offsets)
         commit.is_of_worker = True
         return commit
@@ -783,18 +800,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Refuse a commit that does not come from the worker or pump that has the consumer.
 
-        Only the worker or pump knows which records are complete. An earlier commit that is
-        not sent yet is refused, too: it could set the offset back.
+        Only the worker or pump knows which records are finished. An earlier commit that
+        was not sent yet is refused, too, because it could set the offset back.
 
         Raises:
-            CommitRefusedError: a worker or pump has the consumer, and these are not its
-                offsets.
+            CommitRefusedError: a worker or pump has the consumer, and did not request
+                this commit.
         """
         is_taken = self._subscription.taken_by is not None
         if is_taken and not getattr(offsets, "is_of_worker", False):
             message = (
-                "a Worker or Pump has this consumer and commits what is done: leave out "
-                "commit(), commit_async() and group_metadata(), with offsets or without; "
+                "a Worker or Pump uses this consumer and commits finished records: leave "
+                "out commit(), commit_async() and group_metadata(), with or without offsets; "
                 "they would commit past records that other handlers have not finished. "
                 "Nothing was sent"
             )
@@ -815,7 +832,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return refusal or commit.refusal(subscription.assignment, self._generation)
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
-        # All commits come through here: manual, automatic, in a listener, at close().
+        # Every commit calls this method: manual, automatic, in a listener, at close().
         offsets = self._with_ownerships(offsets)
         await self._ask_for_ids(offsets)
         if self._subscription.journal is None:
@@ -837,21 +854,23 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
-                # A former member, or no member, sent the commit. Upstream would raise at
-                # every later poll that this member is fenced.
+                # The sender of the commit is no longer a member, or never was one. In
+                # every later poll, upstream would raise the error that this member is
+                # fenced.
                 raise CommitFailedError from error
             raise
         except UnknownTopicOrPartitionError:
-            # Upstream would retry up to the end of the call, and a worker that drains up to
-            # the end of its drain. A coordinator that starts may not know a topic yet, and
-            # metadata may be old: both have to lack it. A fetch of the topic, and a commit
-            # of a held partition, ask for new metadata.
+            # Upstream would retry until the end of the call, and a draining worker
+            # until the end of its drain. A starting coordinator may not know a topic
+            # yet, and the metadata may be old, so both must lack the topic. A fetch of
+            # the topic, and a commit of a held partition, request new metadata.
             if not offsets.leave_out(self._cluster.is_missing):
                 raise
             return await self._send_if_allowed(offsets)
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
-        # Under a subscription the commit has only the held partitions whose position moved.
+        # Under a subscription, only held partitions whose position moved are in the
+        # commit.
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
@@ -859,7 +878,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         await self._wait_briefly(self._id_request)
 
     async def _wait_for_commits(self) -> None:
-        # Each commit that waits for ids, or for its turn, began to wait before this call.
+        # Commits that wait for ids, or for their turn, started to wait before this
+        # call.
         await self._wait_briefly(self._id_request)
         await self._wait_briefly(self._notes.last)
 
@@ -870,10 +890,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit, and wait briefly until all commits requested so far are sent.
+        Commit, and wait briefly until all commits requested so far were sent.
 
-        Upstream sends them later, for instance after ``unsubscribe``, when the broker
-        refuses them.
+        Upstream sends the commits later, for example after ``unsubscribe``, when the
+        broker refuses them.
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
@@ -885,7 +905,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        # If the program passes on metadata that name an earlier commit, they are removed.
+        # If the program passes on metadata that names an earlier commit, it is removed.
         for tp, one in commit.items():
             if one.metadata and journal.is_note(one.metadata):
                 commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
@@ -911,10 +931,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> Offsets:
         """
-        Fetch committed offsets, and note in each ownership whether the group has one.
+        Fetch committed offsets, and record in each ownership whether the group has one.
 
-        Upstream keeps a request that outlasts its poll, for hours and generations. Here
-        a change of ownerships, or a commit of one of its partitions, ends the request.
+        Upstream keeps a request that outlasts its poll, for hours and across
+        generations. In this class a change of ownerships, or a commit of one of the
+        request's partitions, ends the request.
         """
         owned = self.ledger.owned()
         if owned is not self._owned_when_asked:
@@ -941,11 +962,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, timeout_ms: float | None = None
     ) -> bool:
         """
-        Set missing positions to committed offsets; return False if that must be retried.
+        Set missing positions to committed offsets; return False if a retry is needed.
 
-        Upstream overwrites a position that was set while it asked, also in an ownership
-        that began meanwhile. It also drops the leader epoch of the commit, which shows
-        that a log was cut (KIP-320).
+        Upstream overwrites a position that was set during the request, even in an
+        ownership that started since. Upstream also drops the leader epoch of the
+        commit, which is needed to detect that a log was truncated (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
@@ -957,7 +978,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             )
         except KafkaTimeoutError:
             return False
-        with subscription._lock:  # one step against a seek on another thread
+        with subscription._lock:  # atomic with respect to a seek on another thread
             now, moved = self._states_without_position(), self._moves_without_position()
             if subscription.journal is not None:
                 still = [tp for tp in missing if moved.get(tp, 0) == before.get(tp)]
@@ -985,8 +1006,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _moves_without_position(
         self,
     ) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
-        # Returns states and their numbers of moves: they differ in another ownership, and
-        # once a position is set or given up.
+        # Returns the states and their numbers of moves, which differ in another
+        # ownership, and after a position was set or given up.
         return {
             tp: (state, state.moves)
             for tp, state in self._subscription.assignment.items()
@@ -995,10 +1016,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """
-        Return the data by which a producer may commit for this member from now on.
+        Return the data with which a producer may commit for this member from now on.
 
         Raises:
-            CommitRefusedError: a worker or pump has the consumer, and alone commits.
+            CommitRefusedError: a worker or pump makes all commits of the consumer.
         """
         self.refuse_other_commit()
         self._is_committed_elsewhere = True
@@ -1007,14 +1028,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return super().group_metadata()
 
     def has_commit(self, state: OwnedPartitionState | None) -> bool | None:
-        """Return whether the group has a committed offset; None: it is not known."""
-        if self._is_committed_elsewhere:  # a producer may have committed one
+        """Return whether the group has a committed offset; None if that is unknown."""
+        if self._is_committed_elsewhere:  # a producer may have committed
             return True
         return None if state is None else state.has_commit
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:
-        """Warn of quiet partitions that depart in the block, as a join would warn."""
+        """Warn about quiet partitions that depart in the block, as a join would warn."""
         self._note_held()
         try:
             yield
@@ -1024,10 +1045,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _ask_about_held(self) -> None:
         """
-        Ask, without waiting, whether the group has offsets of the held partitions.
+        Find out, without waiting, whether the group has offsets of the held partitions.
 
-        Otherwise no request would ask if the program has set their first positions, and
-        the answer decides whether their departure is a warning.
+        If the program has set the first positions of the partitions, no other request
+        would find that out, and the result decides if their departure is a warning.
         """
         quiet = self.ledger.quiet()
         if quiet is self._quiet_when_asked or not self._skips_uncommitted:
@@ -1040,7 +1061,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for tp in quiet
             if (one := states.get(tp)) is not None and one.has_commit is None
         }
-        # The offsets of these are asked for next, to set their positions.
+        # The offsets of these partitions are requested next, to set their positions.
         missing = self._states_without_position().keys() if unknown else frozenset()
         self._quiet_when_asked = None if unknown & missing else quiet
         if asked := unknown - missing:
@@ -1055,17 +1076,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._quiet_when_asked = None  # the next poll asks again
         except KafkaError:
             log.debug(
-                "it is not known what is committed of held partitions", exc_info=True
+                "the committed offsets of held partitions are unknown", exc_info=True
             )
 
     @property
     def _skips_uncommitted(self) -> bool:
-        # Whether the next owner of a partition without a commit begins at the log's end.
+        # Whether a partition without a commit starts at the log's end at its next
+        # owner.
         strategy = self._subscription._default_offset_reset_strategy
         return strategy == OffsetResetStrategy.LATEST and bool(self.group_id)
 
     def _note_held(self) -> None:
-        # ``_held`` keeps the partitions that an uncompleted join has given up.
+        # ``_held`` keeps the partitions that were given up for an incomplete join.
         states: States = self._subscription.assignment
         held = {tp: one for tp in self.ledger.quiet() if (one := states.get(tp))}
         self._held = {**self._held, **held}
@@ -1074,7 +1096,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         held, self._held = self._held, {}
         if not self._skips_uncommitted:
             return
-        # Upstream's assignment does not change at close().
+        # Upstream does not change the assignment at close().
         owned = self.ledger.owned()
         left = [tp for tp, one in held.items() if owned.get(tp) is not one]
         skipped = [tp for tp in left if self.has_commit(held[tp]) is False]

@@ -1,4 +1,4 @@
-"""Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
+"""Extends upstream's fetcher to keep quiet partitions' data and purge ended ownerships'."""
 
 import math
 from collections import defaultdict
@@ -26,12 +26,12 @@ from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.holds.ownership import Owned
 
-# Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
+# Bytes, a little more than a full response of the default fetch_max_bytes (50 MiB).
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 # The longest wait of a fetch while other partitions wait for the ids of their topics,
-# as a broker gets one fetch at a time.
+# because a broker gets one fetch at a time.
 _SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
@@ -39,27 +39,28 @@ Drained = dict[TopicPartition, list[ConsumerRecord]]
 
 class PauseSafeFetcher(Fetcher):
     """
-    Keeps fetched records of quiet partitions, and purges those of ended ownerships.
+    Keeps fetched records of quiet partitions, and purges records of ended ownerships.
 
     Differences from upstream 3.0.12, each with a regression test:
 
-    - A resumed partition continues in its half-read batch, even if others were read
-      meanwhile; upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with its ownership; answers and buffers of another ownership
-      are dropped, even those of fetches in flight.
-    - A whole drain uses one snapshot of the quiet partitions.
-    - Parked data is bounded in bytes.
+    - A resumed partition continues in its half-read batch, even if other partitions
+      were read in the meantime; upstream waits for a slot that never becomes free.
+    - Each fetch is stamped with its ownership; responses and buffers of another
+      ownership are dropped, even the responses to fetches in flight.
+    - Each drain uses one snapshot of the quiet partitions.
+    - The size of parked data in bytes is limited.
     - A lifted hold wakes a waiting ``poll``.
-    - If a fetch could not be sent to a broker, the next poll sends another.
+    - If a fetch could not be sent to a broker, the next poll sends another one.
 
-    Construct it like upstream's class, or adopt an object by ``__class__`` and call
-    :meth:`prepare`; it needs a :class:`LedgerSubscription`.
+    Construct an object like one of upstream's class, or adopt upstream's object by
+    ``__class__`` and call :meth:`prepare`; it needs a :class:`LedgerSubscription`.
 
-    Thread rules: the polling thread; :meth:`wake` on any, and
-    ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
+    Thread rules: the polling thread calls the methods, except :meth:`wake`, which any
+    thread may call, and ``_create_fetch_requests`` and ``_fetchable_partitions``, which
+    run on the IO thread.
     """
 
-    _subscriptions: LedgerSubscription  # upstream's name for it
+    _subscriptions: LedgerSubscription  # upstream's name
 
     def __init__(
         self, client: object, subscriptions: object, **configs: object
@@ -77,26 +78,27 @@ class PauseSafeFetcher(Fetcher):
         Make the attributes that this class needs beyond upstream's.
 
         Args:
-            parked_max_bytes: how many bytes of quiet partitions' data are kept.
+            parked_max_bytes: how many bytes of quiet partitions' data to keep.
             reports_delivery: whether the polling code calls :meth:`delivered` at the
-                end; otherwise the records of a drain count as delivered at once.
+                end; otherwise the records of a drain count as delivered immediately.
         """
         self._purged_for: Owned | None = None
         self._is_closed = False
         # The last fetch of each broker.
         self._last_fetches: dict[Any, StampedOffsets] = {}
         self._subscriptions.ids.in_flight = self._in_flight
-        # Whether fetches leave a partition out, to wait for ids.
+        # Whether fetches leave out a partition that waits for ids.
         self._is_waiting = False
         self._next_in_line_exception_metadata: Any  # upstream's
         self.buffers = Buffers(parked_max_bytes)
-        # The partition and offset that a drain reads, and whether a broker refused them.
+        # The partition and offset that a drain reads, and whether a broker refused
+        # these.
         self._source: tuple[TopicPartition, int, bool]
         self._reports_delivery = reports_delivery
         # The partitions without a known leader in the current offset request.
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when the reset has ended
-        # The cluster's version when positions were last compared with its leaders' epochs.
+        # The cluster's version when positions were last compared with leaders' epochs.
         self._validated_version: int | None = None
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
@@ -110,13 +112,13 @@ class PauseSafeFetcher(Fetcher):
         timeout_ms: float | None = None,
     ) -> tuple[Drained, bool]:
         """
-        Drain, send the next fetches, and wait for an answer or a lifted hold.
+        Drain, send the next fetches, and wait for a response or a lifted hold.
 
         Unlike in upstream's method, a hold that is lifted or expires ends the wait, even
         if no fetch is in flight.
         """
         self.wait.begin()
-        if self.wakeup.is_asked:  # the wake-up may have come before this wait began
+        if self.wakeup.is_asked:  # the wake-up may have come before this wait
             self.wait.end()
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
@@ -128,7 +130,8 @@ class PauseSafeFetcher(Fetcher):
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
         if not waited_on:
-            # Upstream sleeps one backoff and checks again; a resume does not end its sleep.
+            # Upstream sleeps one backoff and checks again; a resume does not end that
+            # sleep.
             timeout_ms = _shorter(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
@@ -150,7 +153,7 @@ class PauseSafeFetcher(Fetcher):
             left = min(left, self._subscriptions.ids.seconds_to_wait())
         if left == math.inf:
             return timeout_ms
-        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it never ends early
+        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, to avoid ending early
         return _shorter(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
@@ -161,9 +164,9 @@ class PauseSafeFetcher(Fetcher):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> tuple[Drained, bool]:
         """
-        Return buffered records of partitions that may flow, and advance positions.
+        Return buffered records of partitions that may flow, and advance the positions.
 
-        The class lists the differences from upstream's method of this name.
+        The docstring of the class lists the differences from upstream's method.
         """
         if max_records is None:
             max_records = self.config["max_poll_records"]
@@ -189,14 +192,15 @@ class PauseSafeFetcher(Fetcher):
 
     def delivered(self) -> None:
         """
-        Note that the records of the last drain reach the application now.
+        Record that the application receives the records of the last drain now.
 
         This is the last call of a ``poll``. Until then a commit uses the positions before
         the drain; if the ``poll`` raises first, the next drain starts at those positions
         again.
 
         The buffers forget these records, so that only the application keeps them. If a
-        signal handler raises before the last line, the records are fetched again.
+        signal handler raises before the last line of this method, the records are
+        fetched again.
         """
         undelivered = self._subscriptions.undelivered
         if not undelivered.is_step:
@@ -206,10 +210,11 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_unreturned(self) -> None:
         """
-        Put back the records that the last ``poll`` took and did not return, as it raised.
+        Put back the records that the last ``poll`` took but did not return.
 
-        They are delivered again, out of the buffer. Each ``poll`` calls this first, as a
-        ``poll`` may return without a drain.
+        If the last ``poll`` raised, its records are delivered again, from the buffer.
+        Each ``poll`` calls this method first, because a ``poll`` may return without a
+        drain.
         """
         subscription = self._subscriptions
         if not subscription.undelivered.taken:
@@ -289,7 +294,7 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                # the position is before the taken records: no answer continues there
+                # the position is before the taken records, so no answer continues there
                 break
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
@@ -299,8 +304,8 @@ class PauseSafeFetcher(Fetcher):
                 break  # without a position no record could be put back
             else:
                 self._open(tp, buffer)
-        # The buffer stays if an iteration has records left to yield: the position is before
-        # them, and a fetch from there would be thrown away.
+        # The buffer stays if an iteration still has records to yield, because the
+        # position is before these records, and a fetch from there would be discarded.
         if buffer.is_empty and (update_offsets or tp not in drained):
             self.buffers.remove(tp, buffer)
         return count
@@ -309,8 +314,9 @@ class PauseSafeFetcher(Fetcher):
         answer = buffer.answers.popleft()
         data = answer.partition_data
         self._source = tp, answer.fetched_offset, bool(data.error_code)
-        # Upstream reads the assignment and the position twice. If another thread removed
-        # them in between, poll would raise a KeyError. No record is decoded here.
+        # Upstream reads the assignment and the position twice. If another thread
+        # removed these in between, poll would raise a KeyError. No record is decoded
+        # under this lock.
         with self._subscriptions._lock:
             batch = self._parse_fetched_data(answer)
             if batch is not None:
@@ -334,13 +340,13 @@ class PauseSafeFetcher(Fetcher):
             records = buffer.take(most)  # user code: under no lock
             self._report_transactional(tp, batch)
         except BaseException:
-            # A generator that has raised is exhausted, and upstream would call it for ever.
-            # Without the batch the records are fetched again.
+            # A generator that has raised is exhausted, and upstream would call it
+            # forever. Without the batch, the records are fetched again.
             buffer.close_batch()
             raise
         end = buffer.reached(position)
         with self._subscriptions._lock:
-            # Under the lock, so that no seek on another thread is undone, as in upstream.
+            # Unlike in upstream, the lock prevents undoing a seek on another thread.
             assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
                 buffer.close_open()
@@ -361,7 +367,7 @@ class PauseSafeFetcher(Fetcher):
     def _next_in_line(
         self, tp: TopicPartition, buffer: Buffer
     ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None, int]:
-        # Sets the cursor to the position; returns None if the partition may not be read.
+        # Sets the cursor to the position; returns None if reading is not allowed.
         with self._subscriptions._lock:
             state = self._subscriptions.assignment.get(tp)
             is_its = getattr(state, "buffer", None) is buffer
@@ -391,10 +397,10 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_quiet(self, records: Drained) -> Drained:
         """
-        Make the final check of a ``poll``: put back the records that a hold covers now.
+        Make the final check of a ``poll`` and put back records that a hold covers now.
 
-        So the poll obeys a pause that returned after the drain's snapshot. If a seek has
-        moved the position meanwhile, the records are dropped.
+        With this check, the poll obeys a pause that returned after the drain's
+        snapshot. If a seek has moved the position since, the records are dropped.
         """
         if not records:
             return records
@@ -447,7 +453,7 @@ class PauseSafeFetcher(Fetcher):
         return [tp for tp in fetchable if tp not in waiting]
 
     def drop_decoded(self) -> None:
-        """Throw away deserialized records, to fetch them again. Never called in a poll."""
+        """Discard deserialized records, to fetch them again; never called during a poll."""
         with self._subscriptions._lock:
             taken = list(self._subscriptions.undelivered.taken.values())
         for buffer in (
@@ -458,7 +464,7 @@ class PauseSafeFetcher(Fetcher):
 
     def close(self, *, is_in_poll: bool = False) -> None:
         """
-        Throw all buffered data away, and report it.
+        Discard all buffered data, and report it.
 
         Args:
             is_in_poll: whether a ``poll`` is about to return the records that it took.
@@ -478,8 +484,8 @@ class PauseSafeFetcher(Fetcher):
         """
         Compare positions with their leaders' epochs, if a position or a leader is new.
 
-        Upstream compares all positions in each poll; with a thousand partitions that takes
-        most of the poll's time.
+        Upstream compares all positions in each poll, which takes most of the poll's
+        time with a thousand partitions.
         """
         # A program's own client has upstream's class, which counts no versions.
         version = getattr(self._manager.cluster, "version", None)
@@ -499,10 +505,10 @@ class PauseSafeFetcher(Fetcher):
 
     def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
         """
-        Ask for the first or last offsets of partitions; return a future of the answer.
+        Request the first or last offsets of partitions; return the response's future.
 
-        Upstream notes its task after the task has begun. If a signal handler raises in
-        between, the task is unknown, and ``position`` would return None at once.
+        Upstream stores its task after the task has started. If a signal handler raises
+        in between, the task is unknown, and ``position`` would return None immediately.
         """
         task: Future | None = super().reset_offsets_if_needed(timeout_ms)
         if task is None:
@@ -510,8 +516,8 @@ class PauseSafeFetcher(Fetcher):
         return task
 
     async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
-        # One task after the other: a second task would find no partition to ask for, and
-        # sleep for as long as the answer to the first may take.
+        # Tasks run one after another, because a second task would find no partition to
+        # request, and would sleep as long as the first response may take.
         while (earlier := self._reset_under_way) is not None:
             await earlier
         self._reset_under_way = ended = new_future(self._net)
@@ -527,18 +533,19 @@ class PauseSafeFetcher(Fetcher):
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
         partitions: Collection[TopicPartition],  # noqa: ARG002 - upstream's
     ) -> None:
-        # 1. A broker is asked where a partition begins.
-        # 2. The partition is lost, read and committed by others, regained, and waits for
-        #    the same answer again.
-        # 3. The first answer comes.
-        # Upstream would use it, and committed records would come again.
+        # 1. The consumer asks a broker where a partition begins.
+        # 2. The partition is lost, read and committed by others, and regained, and
+        #    waits for the same information again.
+        # 3. The response to the first request arrives. Upstream would use that
+        #    response, and committed records would be delivered again.
         assignment, stamped = self._subscriptions.assignment, {}
         with self._subscriptions._lock:
             for tp, (strategy, epoch) in timestamps_and_epochs.items():
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
-                    # A seek came since upstream chose the request. Without this line the
-                    # new reset would wait as long as an answer to the request may take.
+                    # A seek was made after upstream chose the request. Without this
+                    # line the new reset would wait for as long as the response to the
+                    # request may take.
                     state.next_allowed_retry_time = None
                 else:
                     stamped[tp] = Stamped.of(strategy, state), epoch
@@ -550,8 +557,8 @@ class PauseSafeFetcher(Fetcher):
         node_id: int,
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream drops the epoch of the answer. A truncation of the log before the first
-        # record came would go unnoticed.
+        # Upstream drops the epoch of the response. A truncation of the log before the
+        # first record arrives would then go unnoticed.
         found: dict[TopicPartition, Any]
         found, again = await super()._send_list_offsets_request(
             node_id, timestamps_and_epochs
@@ -566,7 +573,7 @@ class PauseSafeFetcher(Fetcher):
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
         # Upstream leaves out partitions without a known leader, and if a broker refuses
-        # a request, repeats it without any pause.
+        # a request, upstream repeats it without any pause.
         leaderless: set[TopicPartition] = set()
         self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
@@ -588,7 +595,7 @@ class PauseSafeFetcher(Fetcher):
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
     ) -> None:
-        with self._subscriptions._lock:  # one step with respect to a seek
+        with self._subscriptions._lock:  # atomic with respect to a seek
             state = self._subscriptions.assignment.get(partition)
             if state is None or not belongs_to(timestamp, state):
                 return
@@ -605,8 +612,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_offset_for_leader_epoch_request(
         self, node_id: int, partitions_to_positions: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, Any]:
-        # A broker that lacks the request cannot report that a log was truncated. Upstream
-        # would ask for ever and fetch no record; Java's client reads on.
+        # A broker that lacks the request cannot report that a log was truncated.
+        # Upstream would ask forever and fetch no record; Java's client reads on.
         try:
             truncations: dict[TopicPartition, Any]
             truncations = await super()._send_offset_for_leader_epoch_request(
@@ -626,7 +633,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> dict[TopicPartition, Any]:
         subscription = self._subscriptions
         truncations: dict[TopicPartition, Any]
-        with subscription._lock:  # one step with respect to a seek
+        with subscription._lock:  # atomic with respect to a seek
             before = {
                 tp: subscription.assignment[tp].position
                 for tp in requested_positions
@@ -644,10 +651,10 @@ class PauseSafeFetcher(Fetcher):
         return self._is_closed or state is None or not belongs_to(offset, state)
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
-        # Upstream marks a broker as asked, and then sends the fetch. If that raises, no
-        # answer removes the mark, and the broker gets no further fetch (3.0.12). A broker
-        # whose fetch was sent before the error gets a second one; of two answers for one
-        # offset, the second one is dropped.
+        # Upstream marks a broker as pending, and then sends the fetch. If sending
+        # raises, no response removes the mark, and the broker gets no further fetch
+        # (3.0.12). A broker whose fetch was sent before the error gets a second fetch;
+        # of two responses for one offset, the second one is dropped.
         marked = frozenset(self._nodes_with_pending_fetch_requests)
         try:
             return await super()._send_fetches_async()
@@ -656,14 +663,15 @@ class PauseSafeFetcher(Fetcher):
             raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
-        # Read the number of moves first: a later pause then counts as after the request.
+        # The number of moves is read first, so a later pause counts as after the
+        # request.
         moves = self._subscriptions.ledger.moves
         requests: dict[int, tuple[Any, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
             states = self._subscriptions.assignment
             doubtful = self._subscriptions.ids.doubtful
-            # The next fetch, with the waiting partitions, comes soon.
+            # The next fetch, with the waiting partitions, follows soon.
             if self._is_waiting:
                 for request, _ in requests.values():
                     request.max_wait_ms = min(request.max_wait_ms, _SHORT_WAIT_MS)
@@ -680,7 +688,7 @@ class PauseSafeFetcher(Fetcher):
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
     def _in_flight(self) -> list[Fetch]:
-        # Upstream removes a mark after it has used the answer.
+        # Upstream removes a mark after it has used the response.
         marked = tuple(self._nodes_with_pending_fetch_requests)
         return [
             self._last_fetches[node].fetch
@@ -718,9 +726,9 @@ class PauseSafeFetcher(Fetcher):
     def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         ledger = self._subscriptions.ledger
         waiting = ledger.unconfirmed(asked.moves)
-        # An answer that is throttled has no partitions.
+        # A throttled response has no partitions.
         if waiting and not response.error_code and not response.throttle_time_ms:
-            # A partition that is not in the answer is valid: it has no new records.
+            # A partition that is not in the response is valid, but has no new records.
             unread = {
                 (topic.topic, one.partition_index)
                 for topic in response.responses
@@ -733,10 +741,10 @@ class PauseSafeFetcher(Fetcher):
 
     def _buffer_answers(self) -> None:
         """
-        Put the answers that have arrived into the buffers of their ownerships.
+        Put the responses that have arrived into the buffers of their ownerships.
 
-        Buffers and answers of an ownership that has ended are thrown away and reported;
-        an answer has the states of its partitions (:class:`StampedOffsets`).
+        Buffers and responses of an ended ownership are discarded and reported; a
+        response has the states of its partitions (:class:`StampedOffsets`).
         """
         subscription, purged = self._subscriptions, list[Purged]()
         owned = subscription.ledger.owned()

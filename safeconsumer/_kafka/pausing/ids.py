@@ -1,4 +1,4 @@
-"""Decides when a fetch or a commit has to ask for the ids of topics first."""
+"""Decides when a fetch or a commit must request the ids of topics first."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -8,15 +8,16 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds between two requests for ids. In between a doubtful partition is fetched and
-# stays doubtful.
+# Seconds between two requests for ids. Between the two, a doubtful partition is fetched
+# and stays doubtful.
 _EVERY = 1.0
-# Seconds without a proof of its topic after which a partition is doubtful. If it was held
-# since: more than a poll takes. If it flows: as many as a slow handler may take.
+# A partition is doubtful after this many seconds without proof that its topic exists.
+# For a partition that was held since, this is longer than a poll takes. For a partition
+# that flows, it is as long as a slow handler may take.
 UNSEEN_HELD, UNSEEN = 0.1, 5.0
 PATIENCE = 0.5
 """
-Seconds for which a fetch or a commit waits for ids: the default of fetch_max_wait_ms.
+Seconds that a fetch or a commit waits for ids, the default of fetch_max_wait_ms.
 """
 
 
@@ -24,35 +25,35 @@ class TopicIds:
     """
     Decides which topics may have been recreated since they were last known to exist.
 
-    A metadata response proves that a topic exists, and so does a fetch in flight: a
-    broker answers it with an error if the topic is deleted meanwhile. A partition is
-    doubtful if its topic had no such proof for a while: a fetch by name would be answered
-    from the log of a new topic.
+    A metadata response proves that a topic exists, and so does a fetch in flight,
+    because a broker responds with an error if the topic is deleted during the fetch. A
+    partition is doubtful if its topic had no such proof for a while, because a fetch by
+    name would then read the log of a new topic.
 
-    A doubtful partition waits for an answer once, and not for long; then it is fetched,
-    and stays doubtful until an answer comes.
+    A doubtful partition waits for a metadata response once, and not for long. After
+    that it is fetched, and stays doubtful until a response arrives.
 
-    Thread rules: the IO thread.
+    Thread rules: only the IO thread uses this object.
 
     Attributes:
-        in_flight: returns the fetches that are in flight.
+        in_flight: a function that returns the fetches that are in flight.
     """
 
     def __init__(self, ledger: PauseLedger) -> None:
         self.in_flight: Callable[[], Collection[Fetch]] = tuple
         self._ledger = ledger
         self._last_asked_at = -math.inf
-        # The time of the pending request; None: no request is pending.
+        # The time of the pending request; None if no request is pending.
         self._asked_at: float | None = None
 
     def answered(self) -> None:
-        """Note a metadata response, and wake the polls that wait for one."""
+        """Record a metadata response, and wake the polls that wait for one."""
         if self._asked_at is not None:
             self._asked_at = None
             self._ledger.wake()
 
     def note_unknown_topic(self, state: OwnedPartitionState) -> None:
-        """Note that a broker did not know the topic of a fetch, so that the next one asks."""
+        """Record that a broker did not know a fetch's topic, so the next one requests ids."""
         state.named_at = self._last_asked_at = -math.inf
         state.last_fetch = None
 
@@ -62,7 +63,7 @@ class TopicIds:
         """Return the doubtful partitions among these."""
         since, found = self._now() - UNSEEN_HELD, {}
         fetches: Collection[Fetch] | None = None
-        for tp, state in states:  # a thousand in each poll
+        for tp, state in states:  # perhaps a thousand per poll
             fetch = state.last_fetch
             if state.named_at > since or state.topic_id is None:
                 continue
@@ -80,9 +81,9 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Begin to wait for metadata about doubtful partitions; return whether to wait.
+        Start to wait for metadata about doubtful partitions; return whether to wait.
 
-        If the answer is True, the caller requests metadata.
+        If the result is True, the caller requests metadata.
         """
         if not doubtful:
             return False
@@ -97,10 +98,10 @@ class TopicIds:
         self, flowing: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> frozenset[TopicPartition]:
         """
-        Return the partitions to leave out of a fetch, as they wait for ids.
+        Return the partitions to leave out of a fetch because they wait for ids.
 
-        After its wait a partition does not wait again before its next fetch: otherwise it
-        could wait for ever if it is quiet whenever the broker is free.
+        After its wait a partition does not wait again before its next fetch. Otherwise
+        a partition that is quiet whenever the broker is free could wait forever.
         """
         recent = self._now() - UNSEEN
         waiting = {
@@ -117,7 +118,7 @@ class TopicIds:
         return frozenset(waiting)
 
     def seconds_to_wait(self) -> float:
-        """Return the seconds that fetches still wait; infinite if none waits."""
+        """Return how many seconds fetches still wait; infinite if no fetch waits."""
         asked_at = self._asked_at
         left = math.inf if asked_at is None else asked_at + PATIENCE - self._now()
         return left if left > 0 else math.inf

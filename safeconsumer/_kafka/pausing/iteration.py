@@ -1,4 +1,4 @@
-"""Iterates over a consumer, checks every record before it is yielded, and guards polls."""
+"""Iterates over a consumer, checks each record before yielding it, and guards polls."""
 
 import threading
 import time
@@ -24,18 +24,18 @@ class Iteration:
     """
     Implements ``for record in consumer``, and allows one poll at a time.
 
-    Differences from upstream 3.0.12: a pause in the middle of a batch parks its rest,
-    which upstream fetches again; buffered records cause no fetch; and a ``poll`` after a
-    step of an iteration gets the rest of the iteration's records, which upstream fetches
-    again and yields a second time.
+    Differences from upstream 3.0.12: a pause within a batch parks the rest of the
+    batch, which upstream fetches again. Buffered records cause no fetch. A ``poll``
+    after a step of an iteration returns the rest of the iteration's records, which
+    upstream fetches again and yields a second time.
 
     Args:
         consumer: an adopted consumer.
         steps: the class that yields the records of a partition.
 
-    Thread rules: one guard admits one poll, and refuses others without waiting. A step that
-    only yields does not take it: each poll first closes the generator of the iteration,
-    which Python refuses while it runs.
+    Thread rules: a guard admits one poll, and refuses other polls without waiting. A
+    step that only yields does not take the guard, because each poll first closes the
+    generator of the iteration, and Python refuses to close a running generator.
     """
 
     def __init__(
@@ -47,22 +47,23 @@ class Iteration:
         # Whether this is a forked child, in which the consumer's threads do not run.
         self._is_in_child = False
         _alive.add(self)
-        # The dict has at most one entry, of the polling thread. Neither a thread nor a
-        # signal can interrupt ``setdefault``.
+        # The dict has at most one entry, that of the polling thread. Neither a thread
+        # nor a signal can interrupt ``setdefault``.
         self._guard: dict[str, object] = {}
-        # The thread whose step of an iteration polls now; it has passed the guard.
+        # The thread whose step of an iteration is polling now, having passed the guard.
         self._stepping: int | None = None
         self._polls_in_step = False
-        # The record that a wrapped step has taken and not returned yet.
+        # The record that a wrapped step has taken but not returned yet.
         self._taken_record: ConsumerRecord | None = None
         # The state of the partition whose records are yielded, and its number of moves.
         self._yielding: tuple[OwnedPartitionState, int] | None = None
-        # Called when the program polls or takes another step, and so is done with records
-        # of a quiet partition; None: no report depends on that.
+        # A function that is called when the program polls or takes another step, and
+        # thus has finished the records of a quiet partition; None if no report depends
+        # on that.
         self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
-        """Return whether the current poll of this thread belongs to a step of iteration."""
+        """Return whether this thread's current poll belongs to a step of an iteration."""
         return self._stepping == threading.get_ident()
 
     def one_poll(self, poll: Callable[[], T]) -> T:
@@ -84,14 +85,14 @@ class Iteration:
             self._polls_in_step = False
 
     def begin(self) -> None:
-        """Begin a poll, or a step that polls: the program is done with earlier records."""
+        """Start a poll, or a step that polls; the program has finished earlier records."""
         consumer, when_done = self._consumer, self.when_done
         subscription = consumer._subscription
-        # If no partition is quiet this asks the ledger only once.
+        # If no partition is quiet, this queries the ledger only once.
         quiet = () if when_done is None else subscription.ledger.quiet()
         was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
         consumer._fetcher.put_back_unreturned()
-        # After put_back_unreturned(), which forgets the records of a step's poll.
+        # This follows put_back_unreturned(), which forgets a step's polled records.
         is_stepping = self.is_stepping()
         subscription.undelivered.yielding = () if is_stepping else None
         subscription.undelivered.is_step = is_stepping
@@ -99,7 +100,7 @@ class Iteration:
             when_done()
 
     def _end_steps(self, steps: Steps) -> None:
-        # The next step has begun: the program is done with the last record.
+        # The next step has started, so the program has finished the last record.
         subscription = self._consumer._subscription
         subscription.undelivered.yielding = ()
         if self.when_done is not None and steps.tp in subscription.ledger.quiet():
@@ -110,17 +111,17 @@ class Iteration:
         Call a function while no other thread polls, and end the unfinished iteration.
 
         Args:
-            call: the function; no call comes between its return and ours, so that no
-                signal handler can interrupt there.
+            call: the function; this method makes no other call after ``call`` returns,
+                so that no signal handler can interrupt there.
             goes_on: whether the call is a step of that iteration, which then continues.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
-            ForkedConsumerError: the consumer was made in another process.
+            ForkedConsumerError: the consumer was created in another process.
         """
-        # The iteration ends first: this poll begins after its last record. A step needs no
-        # guard: no thread can close the generator of a running step, and a closed one
-        # yields no record.
+        # The iteration ends first, because this poll starts after its last record. A
+        # step needs no guard, because no thread can close the generator of a running
+        # step, and a closed generator yields no record.
         self.refuse_if_in_child()
         mine = object()
         try:
@@ -130,8 +131,8 @@ class Iteration:
                 self._end()
             return call()
         finally:
-            # Make no call here, and use no context manager: after a call a signal handler
-            # could raise, and no thread could poll any more.
+            # This makes no call and uses no context manager, because a signal handler
+            # could raise after a call, and then no thread could poll any more.
             try:
                 is_mine = self._guard["polls"] is mine
             except KeyError:
@@ -152,10 +153,10 @@ class Iteration:
 
     def change_and_end(self, change: Callable[[], None]) -> None:
         """
-        Make a change that ends the iteration, and end it.
+        Make a change that ends the iteration, and close the iteration's generator.
 
-        Upstream's changes drop the generator. If the garbage collector closed it, Python
-        would swallow an exception of a signal handler.
+        Upstream's changes drop the generator. If the garbage collector closed the
+        generator, Python would swallow an exception of a signal handler.
         """
         running = self._consumer._iterator
         change()
@@ -163,7 +164,7 @@ class Iteration:
             try:
                 running.close()
             except ValueError as error:
-                # Another thread runs the generator, which ends without our help.
+                # Another thread is running the generator, which then ends on its own.
                 if "already executing" not in str(error):
                     raise
 
@@ -176,7 +177,7 @@ class Iteration:
         Refuse a call in a forked child.
 
         Raises:
-            ForkedConsumerError: the consumer was made in another process.
+            ForkedConsumerError: the consumer was created in another process.
         """
         if self._is_in_child:
             raise forked_error()
@@ -185,8 +186,8 @@ class Iteration:
         """
         Poll once, and yield the records whose partitions still flow.
 
-        The position of a partition is that after the last yielded record: the next poll
-        continues there, although this one took more records.
+        A partition's position is the offset after its last yielded record, where the
+        next poll continues, although this poll took more records.
         """
         undelivered = self._consumer._subscription.undelivered
         for steps, end in self._polled():
@@ -209,7 +210,7 @@ class Iteration:
 
     def wrapped_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
         """
-        Take a record by upstream's step, which calls ``next()`` and is wrapped by tracing.
+        Take a record with upstream's step, which calls ``next()`` and may be wrapped.
 
         If a signal handler raises in the step, the position moves back, and the record
         is delivered again.
@@ -237,8 +238,8 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
-        # Outside of the try: the records of the last step were yielded, and must not be
-        # delivered again.
+        # This is outside of the try, because the records of the last step were yielded,
+        # and must not be delivered again.
         self._consumer._subscription.undelivered.step_starts.clear()
         try:
             return list(self._steps_of(self._poll()))
@@ -268,10 +269,11 @@ class Iteration:
     def _begin_at(
         self, tp: TopicPartition, state: OwnedPartitionState, first: int
     ) -> OffsetAndMetadata | None:
-        # Returns the position at which the steps begin; None if a seek followed the drain.
-        # A program's own poll() may have moved the position past the records it returns,
-        # several times, or return records of an earlier step: then the position goes back
-        # to the first of these records, and returns to its old place after the last one.
+        # Returns the position at which the steps start; None if a seek followed the
+        # drain. A program's own poll() may have moved the position past the records it
+        # returns, several times, or may return records of an earlier step. In these
+        # cases the position moves back to the first of the returned records, and moves
+        # forward again after the last one.
         taken = self._consumer._subscription.undelivered.taken
         position = state.position  # read first: a signal handler may seek at any line
         moves = state.moves
@@ -286,8 +288,8 @@ class Iteration:
         return position
 
     def _go_on_from(self, steps: Steps, end: OffsetAndMetadata | None) -> None:
-        # Once all records are yielded, the position moves to the end of all records that a
-        # program's own poll() has taken.
+        # Once all records are yielded, the position moves to the end of all records
+        # that the program's own poll() has taken.
         subscription, state = self._consumer._subscription, steps.state
         with subscription._lock:
             is_over = steps.at == len(steps.records)
@@ -311,8 +313,8 @@ class Iteration:
             consumer._subscription.undelivered.is_step = False
 
     def _put_back_taken(self) -> None:
-        # A program's own poll() was interrupted, or raised, after it had polled: the taken
-        # records are delivered again.
+        # A program's own poll() raised or was interrupted after it had polled, so the
+        # taken records are delivered again.
         subscription = self._consumer._subscription
         with subscription._lock:
             for tp, (
@@ -323,18 +325,18 @@ class Iteration:
             ) in subscription.undelivered.step_starts.items():
                 if state.moves == moves:
                     start = self._begin_at(tp, state, first)
-                    # The second of two polls has noted its own beginning, which is later.
+                    # The second of two polls has recorded its own, later start.
                     if state.before is not None:
                         state.before = start
 
 
 def refuse_if_executing(error: ValueError) -> None:
     """
-    Raise if the error shows that another thread runs the generator.
+    Raise if the error shows that another thread is running the generator.
 
     Raises:
-        ConcurrentPollError: another thread runs it, so this thread can neither close
-            nor step it.
+        ConcurrentPollError: another thread is running the generator, so this thread can
+            neither close it nor take a step.
     """
     if "already executing" in str(error):
         refuse_second_poll()
@@ -349,8 +351,8 @@ def refuse_second_poll() -> NoReturn:
     """
     message = (
         "a poll or a step of an iteration is under way: two threads poll one "
-        "consumer at the same time, or a hook or signal handler does in the middle "
-        "of a poll; use one thread, and poll after the call has returned"
+        "consumer at the same time, or a hook or signal handler polls during a "
+        "poll; use one thread, and poll after the current call has returned"
     )
     raise ConcurrentPollError(message)
 

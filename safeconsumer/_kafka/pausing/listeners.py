@@ -1,4 +1,4 @@
-"""Refuses calls that need the network if the consumer is closed, or if they would hang."""
+"""Refuses calls that need the network if the consumer is closed or the call would hang."""
 
 import functools
 import threading
@@ -20,7 +20,7 @@ def is_on_io_thread(consumer: KafkaConsumer) -> bool:
 
 
 def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
-    """Refuse a call that waits for the network on the thread of listeners."""
+    """Refuse a call that waits for the network on the listeners' own thread."""
     if is_on_io_thread(consumer):
         instead = "do it after poll() has returned"
         if call == "commit":
@@ -37,23 +37,23 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     """Refuse a call that needs the network on a closed consumer."""
-    # Not consumer._closed, which close() sets before it calls the listener: a listener
-    # may still commit.
+    # This does not read consumer._closed, which close() sets before it calls the
+    # listener, because a listener may still commit.
     if consumer._net._closed:
         message = (
-            f"{call}() needs the network, and this consumer is closed: make another"
+            f"{call}() needs the network, and this consumer is closed: create another"
         )
         raise ConsumerClosedError(message)
 
 
 def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     """
-    Refuse a call for whose answer the IO thread needs a lock that this thread has.
+    Refuse a call if the IO thread, to answer it, needs a lock that this thread holds.
 
-    1. A call takes upstream's lock of the subscription or of the coordinator, or that of
-       the ledger or of the journal.
-    2. A signal handler interrupts it, on the same thread, and calls ``commit``.
-    3. The IO thread waits for that lock, and the handler for the IO thread.
+    1. A call takes the lock of upstream's subscription or coordinator, or the lock of
+      the ledger or of the journal.
+    2. A signal handler interrupts the call, on the same thread, and calls ``commit``.
+    3. The IO thread waits for the lock, and the handler waits for the IO thread.
     """
     subscription, journal = consumer._subscription, consumer._safe_journal
     if (
@@ -64,15 +64,15 @@ def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     ):
         message = (
             f"{call}() was called by a signal handler, and waits for the call that the "
-            f"handler has interrupted: remember the signal, or call wakeup(), and do it "
-            f"after poll() has returned"
+            f"handler has interrupted: record the signal, or call wakeup(), and repeat "
+            f"the call after poll() has returned"
         )
         raise BlockingCallInSignalHandlerError(message)
 
 
 def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
     """
-    Refuse a call that waits for the network if no answer can come.
+    Refuse a call that waits for the network if no response can arrive.
 
     Raises:
         ConsumerClosedError: the consumer is closed.
@@ -87,7 +87,7 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
 
 def blocking(name: str) -> Callable[..., Any]:
     """
-    Wrap upstream's method of that name: it refuses a call that could not be answered.
+    Wrap upstream's method of this name to refuse a call that could not be answered.
 
     A refused call has no effect; some of upstream's methods change state before they fail.
     """

@@ -1,4 +1,4 @@
-"""Sends commits with a note of the journal, or without it if the broker refuses it."""
+"""Sends commits with a note of the journal, or without the note if a broker refuses it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,22 +18,23 @@ class Notes:
     """
     Sends the commits of a consumer that keeps a journal.
 
-    A broker refuses metadata that are longer than its ``offset.metadata.max.bytes``, and
-    a commit that is larger than a record of ``__consumer_offsets`` may be. Then the commit
-    is sent again without the note. If a later commit had been sent meanwhile, the offset
-    of the group would go back. So if the note or the metadata of a commit are longer than
-    the broker has accepted so far, the next commit waits for the answer. The first commit
-    makes the next one wait, and few others do: a note grows by a digit when the journal has
-    ten times as many entries.
+    A broker refuses metadata that is longer than its ``offset.metadata.max.bytes``, and
+    a commit that is larger than a record of ``__consumer_offsets`` may be. In that case
+    the commit is sent again without the note. If a later commit had already been sent
+    by then, the group's offset would go back. Therefore, if the note or the metadata of
+    a commit is longer than the broker has accepted so far, the next commit waits for
+    the response. The first commit makes the next one wait, but few later commits do,
+    because a note grows by a digit only when the journal has ten times as many entries.
 
-    Thread rules: the IO thread.
+    Thread rules: only the IO thread uses this object.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         self._net = net
-        # Done once the next commit may be sent.
+        # A future that is done once the next commit may be sent.
         self._last: Any = new_future(net).success(None)
-        # The bytes of the longest accepted note, and of a commit's metadata.
+        # The sizes, in bytes, of the longest accepted note and of the longest accepted
+        # metadata of a commit.
         self._accepted = 0, 0
         self._is_refused = False
 
@@ -43,7 +44,7 @@ class Notes:
         return self._last
 
     def forget(self) -> None:
-        """Forget the accepted sizes: another broker gets the commits from now on."""
+        """Forget the accepted sizes, because another broker receives later commits."""
         self._accepted = 0, 0
 
     async def send(
@@ -53,8 +54,9 @@ class Notes:
         Send a commit in its turn, with its note if the broker accepts it.
 
         Args:
-            commit: the commit; its content may change until ``send`` sends it.
-            send: sends the commit, or raises if the commit is not allowed any more.
+            commit: the commit; its content may change until ``send`` sends the commit.
+            send: a function that sends the commit, or raises if that is no longer
+                allowed.
         """
         before, self._last = self._last, new_future(self._net)
         mine = self._last
@@ -82,10 +84,10 @@ class Notes:
             sent = await send()
             self._is_refused = True
             log.warning(
-                "the broker refuses the note of %d bytes by which commits name the "
-                "journal, as offset.metadata.max.bytes or the size of a commit does not "
-                "allow it: commits have none from now on, and audit cannot judge where "
-                "the next owner begins: %s",
+                "the broker refuses the note of %d bytes with which commits name the "
+                "journal, because of offset.metadata.max.bytes or the size of a commit; "
+                "later commits have no note, and audit cannot judge where the next owner "
+                "starts: %s",
                 len(commit.note.encode()),
                 error,
             )

@@ -9,17 +9,17 @@ from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 
 class Stamped(int):
     """
-    A number of a request, which remembers its ownership and its reset.
+    A number in a request that remembers its ownership and its reset.
 
-    Upstream takes it for a plain int, which it passes from the request to the answer:
-    the offset of a fetch, also in the parsed records, or the strategy of a reset.
-    Upstream makes a new state for every ownership; so a request of an earlier one is
-    recognized, even if both were at the same offset.
+    Upstream treats the number as a plain int, which it passes from the request to the
+    response: the offset of a fetch, also in the parsed records, or the strategy of a
+    reset. Upstream makes a new state for every ownership, so a request of an earlier
+    ownership is recognized even if both ownerships were at the same offset.
 
     Attributes:
-        state: upstream's state of the partition; None if it was not assigned any more.
-        reset: the number of its last reset.
-        leader_epoch: the epoch of the offset in a broker's answer; -1 without an epoch.
+        state: upstream's state of the partition; None if it was no longer assigned.
+        reset: the number of the partition's last reset.
+        leader_epoch: the epoch of the offset in a broker's response, or -1.
     """
 
     state: OwnedPartitionState | None
@@ -44,13 +44,14 @@ class StampedOffsets(dict[TopicPartition, int]):
     """
     The offsets of one request, each stamped when it is read.
 
-    Most partitions of a request are not in its answer, and are never read.
+    Most partitions of a request are not in the response, and are never read.
 
     Attributes:
-        moves: how often partitions had become quiet, or begun to flow, before the request.
-        doubtful: the partitions whose topics may have been recreated: the answer is no
-            proof of their positions.
-        fetch: the fetch; while it is in flight, the topics of all others exist.
+        moves: how often partitions had become quiet, or started to flow, before the
+            request.
+        doubtful: the partitions whose topics may have been recreated, so that the
+            response does not prove their positions.
+        fetch: the fetch; while it is in flight, all other partitions' topics exist.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class StampedOffsets(dict[TopicPartition, int]):
         super().__init__(offsets)
         self._states = {tp: states[tp] for tp in offsets}
         self.moves, self.doubtful = moves, doubtful
-        # A separate object: a held partition would keep this dict, with all its states.
+        # The fetch is a separate object, because a held partition would otherwise keep
+        # this dict, with all its states, alive.
         self.fetch = Fetch()
         for tp, state in self._states.items():
             state.waited_since = None

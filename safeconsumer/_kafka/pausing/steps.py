@@ -1,4 +1,4 @@
-"""The steps of an iteration over one partition; ``decoding/steps.c`` has the same in C."""
+"""Implements an iteration's steps over one partition, as ``decoding/steps.c`` does in C."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -9,7 +9,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 from safeconsumer.holds.ledger import PauseLedger
 
-# A named tuple's own __new__ calls this; a direct call saves a frame.
+# A named tuple's own __new__ calls this function; a direct call saves a frame.
 _new = tuple.__new__
 
 
@@ -50,7 +50,8 @@ class Steps:
     def __next__(self) -> ConsumerRecord:
         if self.at == len(self.records):
             raise StopIteration
-        # Before each record, as a hold may come at any time; the same set is checked once.
+        # Checked before each record, because a hold may be placed at any time; the same
+        # quiet set is checked only once.
         if (quiet := self._quiet()) is not self._checked:
             if self.tp in quiet:
                 raise StopIteration

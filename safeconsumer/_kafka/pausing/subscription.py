@@ -1,4 +1,4 @@
-"""Extends upstream's subscription state: the ledger answers what is paused."""
+"""Extends upstream's subscription state, so that the ledger decides what is paused."""
 
 from __future__ import annotations
 
@@ -32,57 +32,57 @@ from safeconsumer.holds.scope import partition_text
 
 
 class Journal(Protocol):
-    """The reports of the parts of a consumer to its journal; any thread."""
+    """The reports that parts of a consumer make to its journal, on any thread."""
 
     def reassigned(self, change: Reassignment) -> None:
-        """Note a change of the assignment, under upstream's lock; it must not raise."""
+        """Record a change of the assignment, under upstream's lock, without raising."""
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """Note a position that a commit, a reset or the program has set."""
+        """Record a position that a commit, a reset or the program has set."""
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
-        """Note that an ownership begins at the target of an operator's reset."""
+        """Record that an ownership starts at the target of an operator's reset."""
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
-        """Note where a log begins, by a broker's answer to a fetch from an offset."""
+        """Record the start of a log, from a broker's response to a fetch at an offset."""
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Note that records from an offset on come again, as no poll returned them."""
+        """Record that unreturned records from an offset on will be delivered again."""
 
     def named(self, tp: TopicPartition, topic_id: str) -> None:
-        """Note the id of a topic that was not known when the ownership began."""
+        """Record the id of a topic whose id was unknown when the ownership started."""
 
     def transactional(self, tp: TopicPartition) -> None:
-        """Note that a batch of a transaction was read, before its records are returned."""
+        """Record that a transaction's batch was read, before its records are returned."""
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
     ) -> tuple[str, Callable[..., None]]:
         """
-        Note the request for a commit.
+        Record the request for a commit.
 
         Returns:
-            The text by which the commit names the journal, and the function that notes the
-            result, ``is_done=``.
+            The text with which the commit names the journal, and the function that
+            records the result, ``is_done=``.
 
         Raises:
             JournalError: the request cannot be written.
         """
 
     def is_note(self, metadata: str) -> bool:
-        """Return whether the metadata of a commit name any journal."""
+        """Return whether the metadata of a commit names any journal."""
         ...
 
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
-        """Note the committed offsets, by the broker's answer, at which ownerships begin."""
+        """Record the fetched committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
-        """Note that the broker's clock showed a time between two moments."""
+        """Record that the broker's clock showed a time between two local times."""
 
     def unseen(self) -> None:
-        """Note that a producer may commit for this member from now on."""
+        """Record that a producer may commit for this member from now on."""
 
 
 _NAMES = {
@@ -115,32 +115,33 @@ class ConsumedOffsets(dict[TopicPartition, OffsetAndMetadata]):
 
 class LedgerSubscription(SubscriptionState):
     """
-    Answers from the ledger, not from a flag, whether a partition is paused.
+    Consults the ledger, not a flag, to decide whether a partition is paused.
 
-    A flag ends with upstream's state object of one ownership; a hold ends when its owner
-    lifts it. So no rebalance loses a pause, and no fetch can start between an assignment
-    and a pause that is restored.
+    A flag ends with upstream's state object of one ownership, but a hold ends only when
+    its owner lifts it. Therefore no rebalance loses a pause, and no fetch can start
+    between an assignment and the restoring of a pause.
 
     Attributes:
         ledger: the holds.
-        ids: decides when the ids of topics must be asked for.
-        newest_id: returns the id that the newest metadata have for a topic, or None.
-        is_missing: returns whether the newest metadata say that a topic does not exist.
+        ids: the object that decides when the ids of topics must be requested.
+        newest_id: returns a topic's id in the newest metadata, or None.
+        is_missing: returns whether a topic does not exist by the newest metadata.
         ask_ids: requests new metadata.
-        undelivered: the records that a poll has taken and not returned. Use it under
-            upstream's lock.
-        cause: why the assignment of the group changes.
-        journal: gets the reports of this consumer; None: there is no journal.
-        taken_by: the worker's or pump's object that uses the consumer now; None: the program
-            uses it.
-        own_call: the thread and the name of that object's call that has not returned yet;
-            None: there is no such call.
+        undelivered: the records that a poll has taken but not returned; to be used
+            under upstream's lock.
+        cause: the reason why the group's assignment changes.
+        journal: the object that gets this consumer's reports; None without a journal.
+        taken_by: the worker's or pump's object that uses the consumer now; None if the
+            program uses it.
+        own_call: the thread and the name of that object's call that has not returned
+            yet, or None.
         unvalidated: the partitions whose position was set, and not just advanced by
             reading, since positions were last compared with their leaders' epochs.
-        worker_busy: returns the partitions whose records the handlers of a worker have;
-            None: no worker has the consumer.
-        on_joined: called after each completed join, under upstream's locks.
-        is_closing: whether its consumer is being closed: then no record is in use.
+        worker_busy: returns the partitions whose records a worker's handlers have; None
+            without a worker.
+        on_joined: a function that is called after each completed join, under upstream's
+            locks.
+        is_closing: whether the consumer is being closed, so that no record is in use.
     """
 
     _user_assignment: set[TopicPartition]  # upstream's
@@ -165,7 +166,7 @@ class LedgerSubscription(SubscriptionState):
         self.on_joined: Callable[[], object] = tuple
         self.is_closing = False
         self._pinned: frozenset[TopicPartition] | None = None
-        # By topic: how many partitions it had at first, and its id.
+        # By topic, the first known number of partitions, and the id.
         self._first_seen: dict[str, tuple[int, UUID | None]] = {}
         # The subscribed pattern, once metadata have named all topics that it matches.
         self._answered_pattern: re.Pattern[str] | None = None
@@ -187,8 +188,8 @@ class LedgerSubscription(SubscriptionState):
         """
         if self._is_taken_from("poll"):
             message = (
-                "a Worker or Pump has this consumer and polls it: leave out poll() and "
-                "iteration; records come to the handler, or in batches"
+                "a Worker or Pump uses this consumer and polls it: leave out poll() and "
+                "iteration; the handler, or the Pump's program, receives the records"
             )
             raise ConcurrentPollError(message)
 
@@ -196,17 +197,17 @@ class LedgerSubscription(SubscriptionState):
         """
         Refuse a call that would end the membership or the assignment of a worker.
 
-        Only the worker or pump knows which records are done and not committed yet; they
-        would be handled again.
+        Only the worker or pump knows which finished records are not committed yet.
+        These records would be handled again.
 
         Raises:
             ConsumerInUseError: a worker or pump has the consumer, and this is not its call.
         """
         if self._is_taken_from(call):
             message = (
-                f"{call}() was called while a Worker or Pump has this consumer: call "
-                f"worker.stop(), which commits what is done and closes the consumer, or "
-                f"leave the block of the Pump first; nothing was changed"
+                f"{call}() was called while a Worker or Pump uses this consumer: call "
+                f"worker.stop(), which commits finished records and closes the consumer, "
+                f"or leave the block of the Pump first; nothing was changed"
             )
             raise ConsumerInUseError(message)
 
@@ -216,7 +217,7 @@ class LedgerSubscription(SubscriptionState):
         return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the quiet partitions of this moment; in a drain, those at its start."""
+        """Return the quiet partitions; in a drain, those that were quiet at its start."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
@@ -224,8 +225,8 @@ class LedgerSubscription(SubscriptionState):
         """
         Use one snapshot of the quiet partitions until :meth:`unpin`.
 
-        Upstream asks twice per batch. If a pause came in between, upstream would throw the
-        batch away, and could not park it.
+        Upstream asks twice per batch. If a pause took effect in between, upstream would
+        discard the batch, and could not park it.
         """
         self._pinned = self.ledger.quiet()
 
@@ -259,16 +260,17 @@ class LedgerSubscription(SubscriptionState):
 
     def all_consumed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Return the offsets of a commit without offsets: up to the last returned records.
+        Return the offsets after the last returned records, to be committed by default.
 
-        A poll moves positions when it drains records. A commit meanwhile, on another
-        thread or by a rebalance, must not include records that the poll may put back, or
-        never return.
+        A poll moves positions when it drains records. A commit during the poll, on
+        another thread or by a rebalance, must not include records that the poll may put
+        back or never return.
 
-        The position of a held partition is left out if it is committed already: no record
-        was read since, and the topic may have been recreated. But an offset that may
-        expire is committed again: under ``assign``, as Kafka counts from the last commit,
-        and if the topic has no id, as with brokers before 2.8.
+        The position of a held partition is left out if it was committed already,
+        because no record was read since, and the topic may have been recreated. But an
+        offset that may expire is committed again: under ``assign``, where the retention
+        counts from the last commit, and if the topic has no id, as with brokers before
+        2.8.
         """
         quiet, is_renewed = self.ledger.quiet(), self.partitions_auto_assigned()
         with self._lock:
@@ -286,9 +288,9 @@ class LedgerSubscription(SubscriptionState):
 
     def delivered_position(self, partition: TopicPartition) -> int | None:
         """
-        Return the offset of the next record to be delivered; None: it is not known.
+        Return the offset of the next record to be delivered; None if unknown.
 
-        Records that a poll has taken and not returned yet are not delivered.
+        Records that a poll has taken but not returned yet were not delivered.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -308,8 +310,8 @@ class LedgerSubscription(SubscriptionState):
                 for tp, state in self.assignment.items()
             }
 
-    # Partitions in an answer may have departed: upstream would raise a KeyError, and the
-    # others would wait for request_timeout_ms.
+    # If partitions of a response have departed, upstream would raise a KeyError, and
+    # other partitions would wait for request_timeout_ms.
 
     set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
     reset_failed = _of_assigned(SubscriptionState.reset_failed)
@@ -318,25 +320,26 @@ class LedgerSubscription(SubscriptionState):
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
-        Return the partitions of which the program has records, as far as the client knows.
+        Return the partitions whose records the program has, as far as the client knows.
 
         The program has the records of the last poll, or of the last step of an iteration,
-        until the next one begins or the consumer is closed. Any thread.
+        until the next one starts or the consumer is closed. Any thread may call this.
         """
         with self._lock:
             return frozenset() if self.is_closing else self.undelivered.in_hand()
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions of which a worker, or else the program, has records."""
+        """Return the partitions whose records a worker, or else the program, has."""
         return (self.worker_busy or self.in_hand)()
 
     # ------------------------------------------------------------ settled positions
 
-    # Upstream checks all partitions three times in each poll, which takes most of its time
-    # with a thousand partitions. Nearly always all positions have been settled before.
+    # Upstream checks all partitions three times in each poll, which takes most of the
+    # poll's time with a thousand partitions, although nearly always all positions were
+    # settled before.
 
     def unsettle(self) -> None:
-        """Let the next check look at every position again."""
+        """Let the next check examine every position again."""
         self._is_settled = False
 
     def has_all_fetch_positions(self) -> bool:
@@ -376,9 +379,9 @@ class LedgerSubscription(SubscriptionState):
 
     def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Assign by hand.
+        Assign partitions manually.
 
-        After an interrupt by a signal handler the same call is repeated from its start;
+        If a signal handler interrupts the call, the repeated call starts over, although
         upstream would detect no change.
         """
         if not self._is_whole:
@@ -416,8 +419,8 @@ class LedgerSubscription(SubscriptionState):
         state: Any,  # noqa: ANN401 - upstream's, ours from then on
         earlier: OwnedPartitionState | None,
     ) -> None:
-        # The present metadata may be older than the commit at which reading begins; an id
-        # that was known before the join is not.
+        # The current metadata may be older than the commit at which reading starts, but
+        # an id that was known before the join is not.
         OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
         state.named_at = self.ledger.now()[0]
         state.topic_id, state.is_presumed = self.newest_id(tp.topic), True
@@ -426,7 +429,7 @@ class LedgerSubscription(SubscriptionState):
         begins = None
         if earlier is not None and earlier.is_unread:
             state.earlier_ids, begins = earlier.earlier_ids, self._strategy_of(tp)
-        # Last: after an interrupt the next call repeats all of it.
+        # Set last, so that after an interrupt the next call repeats everything.
         state.__class__ = OwnedPartitionState
         if begins not in {None, OffsetResetStrategy.NONE}:
             state.reset(begins)
@@ -441,10 +444,10 @@ class LedgerSubscription(SubscriptionState):
         """
         Seek to a record that was taken; the position keeps its leader epoch.
 
-        The epoch of a later record serves as well: in a log that was cut below the
-        offset, that epoch also ends below it. A seek forward, as over a record that
-        cannot be
-        read, has no epoch: another epoch may begin in between.
+        The epoch of a later record is also valid, because in a log that was truncated
+        below the offset, that epoch ends below the offset, too. A seek forward, for
+        example past an unreadable record, has no epoch, because another epoch may start
+        in between.
         """
         with self._lock:
             position = self.assignment[partition].position
@@ -454,10 +457,10 @@ class LedgerSubscription(SubscriptionState):
 
     def skip_no_record(self, topics: Mapping[str, Collection[int]]) -> None:
         """
-        Read partitions that are added from now on from their start, even under ``latest``.
+        Read partitions that are added later from their start, even under ``latest``.
 
         ``latest`` keeps its meaning for the partitions that :meth:`note_partitions` has
-        noted. If records are deleted below a position, the partition counts as held.
+        recorded. If unread records are deleted, the partition counts as held.
 
         Args:
             topics: the partitions of each topic that is known now.
@@ -471,12 +474,13 @@ class LedgerSubscription(SubscriptionState):
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
-        Note how many partitions each topic has; the smallest number counts.
+        Record the number of partitions of each topic, of which the smallest counts.
 
-        A topic that has fewer partitions now, or another id, was recreated: with another
-        id all its partitions were added. Topics that are not given are forgotten, unless
-        a pattern matches them when they exist again. While a worker has the consumer, all
-        partitions of a topic that did not exist at an earlier call were added.
+        A topic that has fewer partitions now, or another id, was recreated. With
+        another id, all its partitions count as added. Topics that are not given are
+        forgotten, unless the subscription is a pattern.
+        While a worker has the consumer, all partitions of a topic that did not exist at
+        an earlier call count as added.
         """
         with self._lock:
             self._note_partitions(topics)
@@ -495,7 +499,7 @@ class LedgerSubscription(SubscriptionState):
             if count:
                 is_same = topic_id is None or first_id in {None, topic_id}
                 now[topic] = (min(least, count) if is_same else 0, first_id or topic_id)
-            elif topic in noted:  # it does not exist, or is not known yet
+            elif topic in noted:  # the topic does not exist, or is not known yet
                 now[topic] = noted[topic]
             elif self._skips_no_record and self.is_missing(topic):
                 now[topic] = 0, None
@@ -521,10 +525,10 @@ class LedgerSubscription(SubscriptionState):
 
     def reset_missing_positions(self) -> None:
         """
-        Set missing positions by ``auto_offset_reset``.
+        Set missing positions according to ``auto_offset_reset``.
 
-        Other rules apply to added partitions, see :meth:`skip_no_record`, and to recreated
-        topics.
+        Other rules apply to added partitions (see :meth:`skip_no_record`) and to
+        recreated topics.
         """
         with self._lock:
             for tp, state in self.assignment.items():
@@ -551,19 +555,19 @@ class LedgerSubscription(SubscriptionState):
 
     def compare_ids(self, ids: Mapping[str, UUID], asked_at: float) -> bool:
         """
-        Restart partitions whose topics have other ids than their positions.
+        Restart the partitions whose positions belong to an earlier id of their topic.
 
-        Each gets another state object, as if it had been lost and given back: fetches,
-        commits and records of the old topic refer to the old state.
+        Each partition gets a new state object, as if it had been lost and regained, so
+        that fetches, commits and records of the old topic refer to the old state.
 
         Args:
             ids: the ids in a metadata response, by topic.
             asked_at: the time of the request, in monotonic seconds.
 
         Returns:
-            Whether another answer is needed, as a partition was gained after the request.
+            Whether another response is needed, because a partition was gained since.
 
-        Thread rules: the IO thread.
+        Thread rules: only the IO thread calls this.
         """
         now, is_older = self.ledger.now()[0], False
         with self._lock:
@@ -571,10 +575,10 @@ class LedgerSubscription(SubscriptionState):
             for tp, state in self.assignment.items():
                 topic_id = ids.get(tp.topic)
                 if topic_id is None or not isinstance(state, OwnedPartitionState):
-                    # a signal handler interrupted its adoption, which is repeated
+                    # a signal handler interrupted the adoption, which is repeated
                     continue
                 if topic_id in state.earlier_ids:
-                    continue  # a broker that is behind the others has an earlier id
+                    continue  # a broker that lags behind the others has an earlier id
                 if state.topic_id is None and self.journal is not None:
                     self.journal.named(tp, id_text(topic_id))
                 if state.is_presumed and asked_at < state.named_at:
@@ -596,16 +600,16 @@ class LedgerSubscription(SubscriptionState):
         self, targets: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
-        Begin new ownerships of partitions, as if others had owned them in between.
+        Start new ownerships of partitions, as if others had owned these in between.
 
         Fetches, queued records and commits of the earlier ownerships are void.
 
         Args:
-            targets: by partition, the target of an operator's reset at which its ownership
-                begins; None: it begins at the committed offset.
+            targets: by partition, the target of an operator's reset at which its
+                ownership starts; None for a start at the committed offset.
 
         Returns:
-            The new states of those partitions that are owned.
+            The new states of the targeted partitions that are owned.
         """
         begun: dict[TopicPartition, Any] = {}
         with self._lock:
@@ -628,7 +632,7 @@ class LedgerSubscription(SubscriptionState):
         tp: TopicPartition,
         target: Any,  # noqa: ANN401 - of safeconsumer.group
     ) -> None:
-        """Note that an owned partition is at the target of an operator's reset already."""
+        """Record that an owned partition is already at the target of an operator's reset."""
         with self._lock:
             state = self.assignment.get(tp)
             if isinstance(state, OwnedPartitionState):
@@ -659,7 +663,7 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note positions that the program sets while topic ids are presumed: they stay."""
+        """Mark positions that the program sets while topic ids are presumed, so they stay."""
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
@@ -667,7 +671,7 @@ class LedgerSubscription(SubscriptionState):
                     state.is_set_by_program = state.is_presumed
 
     def recreated(self) -> list[str]:
-        """Return the recreated topics of which no record was read yet; sorted."""
+        """Return the recreated topics of which no record was read yet, sorted."""
         with self._lock:
             owned = tuple(self.assignment.items())
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
@@ -703,7 +707,7 @@ class LedgerSubscription(SubscriptionState):
         return self._default_offset_reset_strategy
 
     def _must_not_skip(self, tp: TopicPartition) -> bool:
-        # Whether no record may be skipped: it was held, or a worker has the consumer.
+        # Returns whether a hold or a worker forbids skipping records.
         return self._skips_no_record or self.ledger.was_held(tp)
 
     # ------------------------------------------------------------ out of range
@@ -712,15 +716,15 @@ class LedgerSubscription(SubscriptionState):
         self, partition: TopicPartition, offset_reset_strategy: int | None = None
     ) -> None:
         """
-        Drop a position until a broker has answered where to begin.
+        Drop a position until a broker has reported where to start.
 
-        Without a strategy the position is out of range. A broker does not report whether
-        records were deleted or the position is beyond the end: if the partition was held,
-        the first request asks where the log begins.
+        A call without a strategy means that the position is out of range. A broker does
+        not report whether records were deleted or the position is beyond the end. If
+        the partition was held, the first request asks for the start of the log.
 
         Raises:
-            IllegalStateError: the partition is not assigned; another thread may have
-                unsubscribed just now.
+            IllegalStateError: the partition is not assigned; another thread may just
+                have unsubscribed.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -743,12 +747,12 @@ class LedgerSubscription(SubscriptionState):
         """
         Emit an event for each position that was set back to the end of a truncated log.
 
-        That counts as a reset, so that a worker begins again there.
+        Each such change counts as a reset, so that a worker starts again there.
 
         Args:
-            before: the positions before the broker's answer was used.
+            before: the positions before the broker's response was used.
 
-        Thread rules: under upstream's lock.
+        Thread rules: the caller holds upstream's lock.
         """
         for tp, position in before.items():
             state = self.assignment[tp]
@@ -767,11 +771,11 @@ class LedgerSubscription(SubscriptionState):
         self, partition: TopicPartition, begin: OffsetAndMetadata
     ) -> None:
         """
-        Set a position that was out of range to the broker's answer, and emit an event.
+        Set a position that was out of range to the broker's offset, and emit an event.
 
-        If it was beyond the end, ``auto_offset_reset`` decides, as in upstream.
+        Beyond the end of the log, ``auto_offset_reset`` decides, as in upstream.
 
-        Thread rules: under upstream's lock.
+        Thread rules: the caller holds upstream's lock.
         """
         state, offset = self.assignment[partition], begin.offset
         position, asked = state.out_of_range, state.reset_strategy
@@ -798,7 +802,7 @@ class LedgerSubscription(SubscriptionState):
             state.out_of_range = position
 
     def unsubscribe(self) -> None:
-        """Clear subscription and assignment; their fetched records are purged."""
+        """Clear the subscription and the assignment, whose fetched records are purged."""
         with self._lock:
             super().unsubscribe()
             self.ledger.assign({}, Cause.UNSUBSCRIBED)

@@ -1,4 +1,4 @@
-"""Keeps the position before the records that a poll took, until it returns them."""
+"""Keeps the position before the records that a poll took until the poll returns them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fetch:
     A request for records.
 
     Attributes:
-        answered_at: the time of its answer, in monotonic seconds; -inf: no answer yet.
+        answered_at: the time of the response, in monotonic seconds; -inf before that.
     """
 
     answered_at = -math.inf
@@ -30,16 +30,17 @@ class OwnedPartitionState(TopicPartitionState):
     """
     Upstream's state of one owned partition, with the buffer of its records.
 
-    Upstream sets positions without a lock: a drain that has just read a position would
-    overwrite that of a seek on another thread. Here a seek takes the lock of a drain, and
-    after it no poll can put records back.
+    Upstream sets positions without a lock, so a drain that has just read a position
+    would overwrite the position of a seek on another thread. In this class a seek takes
+    the same lock as a drain, and after the seek no poll can put records back.
 
-    Upstream's state adopts this class by ``__class__``; then call :meth:`prepare`.
+    An object of upstream's class adopts this class by ``__class__``; then call
+    :meth:`prepare`.
     """
 
     buffer: Buffer
     """
-    The records of this ownership that are not delivered yet.
+    The records of this ownership that were not delivered yet.
     """
 
     lock: AbstractContextManager[object]
@@ -47,13 +48,13 @@ class OwnedPartitionState(TopicPartitionState):
     unsettle: Callable[[], None]
     before: OffsetAndMetadata | None = None
     """
-    The position before the records that a poll has taken and not returned. None: the poll
-    has taken no record, or the position was moved since.
+    The position before the records that a poll has taken but not returned. None means
+    that the poll has taken no record, or that the position was moved since.
     """
 
     moves: int = 0
     """
-    How often a seek or a reset moved the position; counted before the position moves.
+    How often a seek or a reset moved the position, counted before each move.
     """
 
     moved_to: OffsetAndMetadata | None = None
@@ -63,46 +64,47 @@ class OwnedPartitionState(TopicPartitionState):
 
     reset_number: int = 0
     """
-    The number of the last reset; repeated requests for one reset do not count.
+    The number of the last reset; repeated requests for the same reset do not count.
     """
 
     out_of_range: int | None = None
     """
-    The offset of a position that was out of range, until a broker has answered with another.
+    The offset of an out-of-range position, until a broker has reported another one.
     """
 
     has_commit: bool | None = None
     """
-    Whether the group has a committed offset, by the coordinator's last answer; None: it has
-    not answered a request of this ownership, as if the program has set the first position.
+    Whether the group has a committed offset, by the coordinator's last response. None
+    means that no request of this ownership was answered, for example because the
+    program has set the first position.
     """
 
     commits_sent: int = 0
     """
-    How many commits of the partition were sent: a request that is older than the last
+    How many commits of the partition were sent. A request that is older than the last
     commit cannot prove that the group has no offset.
     """
 
     topic_id: UUID | None = None
     """
-    The id of the topic to which the position belongs; None: it is not known yet.
+    The id of the topic to which the position belongs; None if unknown.
     """
 
     is_presumed: bool = False
     """
-    Whether that id is from metadata that are older than the ownership, and may be older
-    than the commit at which reading began.
+    Whether that id comes from metadata that is older than the ownership, and that may
+    be older than the commit at which reading started.
     """
 
     is_set_by_program: bool = False
     """
-    Whether the program set the position while the id was presumed: then the position stays.
+    Whether the program set the position while the id was presumed, so that it stays.
     """
 
     asks_commit: bool = False
     """
-    Whether to ask for the committed offset of a recreated topic, as that offset may belong
-    to the new topic.
+    Whether to request the committed offset of a recreated topic, because that offset
+    may belong to the new topic.
     """
 
     earlier_ids: frozenset[UUID] = frozenset()
@@ -122,60 +124,61 @@ class OwnedPartitionState(TopicPartitionState):
 
     waited_since: float | None = None
     """
-    The time since which fetches leave the partition out, to wait for topic ids; None: the
-    last fetch did not.
+    The time since which fetches leave the partition out, to wait for topic ids; None if
+    the last fetch included it.
     """
 
     committed: int | None = None
     """
-    The group's committed offset by the first answer to this ownership, or by its own last
-    commit; None: the group had none, or ``has_commit`` is None.
+    The group's committed offset from the first response to this ownership, or from its
+    own last commit; None if the group had none, or if ``has_commit`` is None.
     """
 
     reset_target: Any = None
     """
-    The target of the operator's reset that began this ownership; None: no reset did.
+    The target of the operator's reset that started this ownership, or None.
     """
 
     reset_moves: int = 0
     """
-    The number of moves at that start: after a seek the program may commit any offset.
+    The number of moves at the start of this ownership. After a seek the program may
+    commit any offset.
     """
 
     tenure: object = None
     """
-    An object that consecutive ownerships share if only resets of the group separate them;
-    None: no reset has separated this one from another.
+    An object that consecutive ownerships share if only resets of the group separate
+    them; None if no reset has separated this ownership from another.
     """
 
     read_to: int | None = None
     """
-    The end of the records that were read of a recreated topic; None: no record was.
+    The end of the records read from a recreated topic; None before the first record.
     """
 
     @property
     def is_recreated(self) -> bool:
-        """Whether the topic was recreated: earlier commits belong to the deleted topic."""
+        """Whether the topic was recreated; earlier commits belong to the deleted topic."""
         return bool(self.earlier_ids)
 
     @property
     def is_unread(self) -> bool:
-        """Whether the topic was recreated, and no record of the new one was read yet."""
+        """Whether the topic was recreated, and no record of the new topic was read yet."""
         return self.is_recreated and self.read_to is None
 
     def begin_at_reset(self, target: Any) -> None:  # noqa: ANN401 - of safeconsumer.group
-        """Note that this ownership begins at the target of an operator's reset."""
+        """Record that this ownership starts at the target of an operator's reset."""
         self.reset_target, self.reset_moves = target, self.moves
 
     @property
     def least_commit(self) -> int | None:
-        """The smallest offset that a reset allows to commit; None: any."""
+        """The smallest offset that a reset allows to commit; None allows any offset."""
         target = self.reset_target
         is_bound = target is not None and self.reset_moves == self.moves
         return target.offset if is_bound else None
 
     def note_read(self, end: int) -> None:
-        """Note the end of the taken records."""
+        """Record the end of the taken records."""
         if self.is_recreated:
             self.read_to = max(self.read_to or 0, end)
 
@@ -198,9 +201,10 @@ class OwnedPartitionState(TopicPartitionState):
             lock: upstream's subscription lock.
             unvalidated: the partitions whose position was set, and not just advanced by
                 reading, since positions were last compared with their leaders' epochs.
-            unsettle: called before and after each change after which the position may need
-                a broker's answer: before, in case a signal handler raises after the
-                change; after, in case a handler asks for ``is_settled`` in between.
+            unsettle: a function that is called before and after each change after which
+                the position may need a broker's response: before, in case a signal
+                handler raises after the change, and after, in case a handler reads
+                ``is_settled`` in between.
         """
         self.buffer = Buffer()
         self.lock = lock
@@ -209,7 +213,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the partition has a position that needs no broker's answer."""
+        """Whether the partition has a position that needs no broker's response."""
         return (
             self._position is not None
             and self.reset_strategy is None
@@ -247,10 +251,10 @@ class OwnedPartitionState(TopicPartitionState):
             self.out_of_range = None
 
     def reset(self, strategy: int) -> None:
-        """Drop the position until a broker has answered where to begin."""
+        """Drop the position until a broker has reported where to start."""
         with self.lock:
-            # First: if a handler raises below, the awaited answer is dropped, and no
-            # other request would be sent until request_timeout_ms is over.
+            # This is cleared first: if a handler raises below, the awaited response is
+            # dropped, and no other request would be sent for request_timeout_ms.
             self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1
@@ -264,9 +268,10 @@ class OwnedPartitionState(TopicPartitionState):
         """
         Restore the position of a seek that was overwritten.
 
-        A step of an iteration takes no lock, which would cost a tenth of its time. A drain
-        takes the lock, but a signal handler on its thread passes it. So both set the
-        position, and then check whether a seek came in between.
+        A step of an iteration takes no lock, because a lock would make the step a tenth
+        slower. A drain takes the lock, but a signal handler on the same thread can
+        enter it, too. Therefore a step and a drain set the position, and then check
+        whether a seek intervened.
         """
         with self.lock:
             self.unsettle()
@@ -279,7 +284,7 @@ class OwnedPartitionState(TopicPartitionState):
         Move position and cursor back to the first record that a poll has taken.
 
         Returns:
-            Whether that was possible; it is not if the position was moved since.
+            Whether that was possible; it is impossible if the position was moved since.
         """
         moves, before = self.moves, self.before
         if before is not None:
@@ -308,27 +313,28 @@ class OwnedPartitionState(TopicPartitionState):
 
 class Undelivered:
     """
-    The partitions of which the last poll has taken records.
+    The partitions from which the last poll has taken records.
 
-    A drain moves positions at once, so that the next fetches begin after its records. Only
-    records that the poll returns are delivered, and only those may be committed.
+    A drain moves positions immediately, so that the next fetches start after its
+    records. Only records that the poll returns are delivered, and only those records
+    may be committed.
 
-    Thread rules: every method under upstream's subscription lock. A signal handler may
-    commit on the draining thread: taken records are noted before the position moves, and
-    forgotten after it has moved back.
+    Thread rules: the caller holds upstream's subscription lock. A signal handler may
+    commit on the draining thread, so taken records are recorded before the position
+    moves, and forgotten after it has moved back.
 
     Attributes:
-        taken: the states of these partitions.
-        yielding: the partition of the record that an iteration yielded last; empty while
-            the iteration fetches the next record; None: a poll followed.
-        are_returned: whether the poll has returned the records. The poll sets it last, and
-            without a call: a signal handler raises either before it, and the records are
-            delivered again, or after the poll has returned.
-        is_step: whether a step of an iteration polls: the partitions of all its polls are
-            kept until the step knows which records it yields.
-        step_starts: the positions at which the polls of a step began to take records,
-            by partition, with the states and their numbers of moves, and whether a seek
-            led there from records that the step had taken before.
+        taken: the partitions, with their states.
+        yielding: the partition of the record that an iteration yielded last; empty
+            while the iteration fetches the next record; None after a poll.
+        are_returned: whether the poll has returned the records. The poll sets this
+            last, and without a call, so that a signal handler raises either before
+            that, and the records are delivered again, or after the poll has returned.
+        is_step: whether a step of an iteration is polling. The partitions of all its
+            polls are kept until the step knows which records it yields.
+        step_starts: the positions at which the polls of a step started to take records,
+            by partition, with the states and their numbers of moves, and whether the
+            position was reached by a seek after the step had taken records.
     """
 
     def __init__(self) -> None:
@@ -343,12 +349,12 @@ class Undelivered:
         """
         Return the partitions whose records the last poll or step returned.
 
-        They include those of an unfinished poll until its final check for holds.
+        An unfinished poll's partitions are included until its final check for holds.
         """
         return frozenset(self.taken if self.yielding is None else self.yielding)
 
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
-        """Remember the current position, unless an earlier one of this poll counts."""
+        """Remember the current position, unless this poll has an earlier one."""
         self.taken[tp] = state
         position = state.position
         if state.before is None:
@@ -371,10 +377,10 @@ class Undelivered:
         records: list[ConsumerRecord],
     ) -> list[ConsumerRecord]:
         """
-        Return a step's records without those that were taken before the step's last seek.
+        Return a step's records, except those taken before the step's last seek.
 
         A program's own ``poll`` may poll several times, seek in between, and return all
-        records. A reset by the consumer itself drops none.
+        records. A reset by the consumer itself drops no record.
         """
         earlier, moves, offset, is_sought = self.step_starts.get(
             tp, (None, 0, 0, False)
@@ -397,14 +403,14 @@ class Undelivered:
         return not [one for one in self.taken.values() if one.buffer.taken]
 
     def clear(self) -> None:
-        """Forget the taken records: they are delivered."""
+        """Forget the taken records, which were delivered."""
         for state in self.taken.values():
             state.before = None
         self.taken.clear()
         self.are_returned = False
 
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
-        """Return the position after the last returned record; None if unknown."""
+        """Return the position after the last returned record; None if it is unknown."""
         before = None if self.are_returned else state.before
         position: OffsetAndMetadata | None = state.position
         return position if before is None else before
@@ -413,14 +419,14 @@ class Undelivered:
         self, comes_again: Callable[[TopicPartition, int], None] | None = None
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
-        Move each position back to the first record that was taken and not returned.
+        Move each position back to the first record that was taken but not returned.
 
-        Returned records are forgotten, unless the position was not moved, as in an
-        iteration. A signal handler may interrupt this call; the next call repeats it.
+        Returned records are forgotten, unless their position was not moved, as in an
+        iteration. If a signal handler interrupts this call, the next call repeats it.
 
         Args:
-            comes_again: called with the positions from which records are delivered
-                again.
+            comes_again: a function that is called with the positions from which records
+                are delivered again.
 
         Returns:
             The states of the partitions with taken records.

@@ -1,4 +1,4 @@
-"""Ends the wait of a ``poll``, and no other wait."""
+"""Interrupts the waits of a ``poll``, but no other wait."""
 
 import contextlib
 import functools
@@ -22,21 +22,22 @@ T = TypeVar("T")
 
 class Wakeup:
     """
-    A request, on any thread, to end the waits of the poll under way, or of the next.
+    A request, from any thread, to end the waits of the current poll or the next one.
 
     A poll waits for the coordinator, a join and committed offsets, in coroutines on the IO
     thread, and for a fetch (:class:`FetchWait`).
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
-    2. A wait registers itself, and then reads ``is_asked``. So at least one of the two
-       sees the other.
+    2. A wait registers itself, and then reads ``is_asked``. Therefore at least one of
+      the two sees what the other did.
     3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end.
-       The request that it waited for stays pending, and the next poll uses its answer.
+      The request for which it waited stays pending for the next poll.
 
-    Thread rules: :meth:`ask` on any thread and in a signal handler; it takes no lock.
+    Thread rules: any thread and a signal handler may call :meth:`ask`, which takes no
+    lock.
 
     Attributes:
-        is_asked: whether the poll under way, or the next, has to end.
+        is_asked: whether the poll under way, or the next one, has to end.
         poller: the thread of the poll under way.
     """
 
@@ -47,7 +48,7 @@ class Wakeup:
         self._waits: list[Future] = []
 
     def ask(self) -> None:
-        """End the poll under way, or the next."""
+        """End the poll under way, or the next one."""
         self.is_asked = True
         for wait in tuple(self._waits):
             end_soon(self._net, wait)
@@ -58,7 +59,7 @@ class Wakeup:
 
     @contextlib.contextmanager
     def registered(self, wait: Future) -> Generator[None, None, None]:
-        """Let a wake-up end this wait during the block; on the IO thread."""
+        """Let a wake-up end this wait during the block; the IO thread calls this."""
         self._waits.append(wait)
         try:
             if self.is_asked:
@@ -70,9 +71,10 @@ class Wakeup:
 
 class FetchWait:
     """
-    A poll's wait for an answer to a fetch; a lifted hold ends it, too.
+    A poll's wait for the response to a fetch, which a lifted hold also ends.
 
-    Thread rules: the polling thread; :meth:`end` on any, and in a signal handler.
+    Thread rules: the polling thread; any thread and a signal handler may call
+    :meth:`end`.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -84,15 +86,15 @@ class FetchWait:
         self._ended = InterruptibleEvent()
 
     def end(self) -> None:
-        """End the wait under way, or the next since :meth:`begin`; takes no lock."""
+        """End the current wait, or the next one since :meth:`begin`; takes no lock."""
         self._ended.set()
 
     def for_any(self, futures: Sequence[Future], timeout_ms: float | None) -> None:
         """
-        Wait until a future is done, for the time, or until :meth:`end`.
+        Wait until a future is done, the time is over, or :meth:`end` is called.
 
         Raises:
-            Exception: the network's loop has ended, or ends meanwhile, by this error.
+            Exception: the network's loop has ended, or ends now, with this error.
         """
         ended = self._ended
 
@@ -100,8 +102,8 @@ class FetchWait:
             for future in futures:
                 future.add_both(lambda _: ended.set())
 
-        # On the IO thread: if a handler raised in the middle of upstream's add_both(),
-        # the lock of that future would stay held.
+        # This runs on the IO thread, because if a signal handler raised within
+        # upstream's add_both(), the lock of that future would stay held.
         if futures and not ended.is_set():
             call_soon(self._net, listen)
         wait_on(self._net, ended, None if timeout_ms is None else timeout_ms / 1000)
@@ -112,8 +114,8 @@ class WakingManager:
     Upstream's manager of connections, for a coordinator whose polls can be woken.
 
     Args:
-        manager: upstream's.
-        wakeup: the requests to wake.
+        manager: upstream's manager.
+        wakeup: the requests to wake a poll.
     """
 
     def __init__(self, manager: Any, wakeup: Wakeup) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -127,7 +129,7 @@ class WakingManager:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the poll under way, or the next, has to end."""
+        """Whether the poll under way, or the next one, has to end."""
         return self._wakeup.is_asked
 
     def wakeable(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
@@ -142,7 +144,7 @@ class WakingManager:
         return marked
 
     def call_soon(self, call: Callable[..., Any], *args: object) -> Future:
-        """Begin a coroutine soon; as upstream's method, with a future of ours."""
+        """Start a coroutine soon, as upstream's method does, but return a future of ours."""
         future: Future = self._manager.call_soon(call, *args)
         if type(future) is LoopFuture:
             future.__class__ = InterruptibleFuture
@@ -150,7 +152,7 @@ class WakingManager:
 
     @contextlib.contextmanager
     def unwakeable(self) -> Generator[None, None, None]:
-        """Let no wake-up end a wait in the block, of a join or of a listener."""
+        """Let no wake-up end a wait of a join or of a listener in the block."""
         self._is_unwakeable = True
         try:
             yield
@@ -159,7 +161,7 @@ class WakingManager:
 
     @property
     def wait_for(self) -> Callable[[Future, float | None], Awaitable[Any]]:
-        """Upstream's method, for coroutines; a poll that calls it itself can be woken."""
+        """Upstream's method, for coroutines; a poll that calls this directly can be woken."""
         return self.wakeable(self._wait_for)  # type: ignore[no-any-return]  # it is one
 
     async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - the future's value
@@ -169,17 +171,17 @@ class WakingManager:
         future.add_both(lambda _: end(ended))
         with self._wakeup.registered(ended):
             await await_for(self._manager, ended, timeout_ms)
-        if not future.is_done:  # a wake-up came: raise as if the time were over
+        if not future.is_done:  # a wake-up arrived: raise as if the time were over
             return await await_for(self._manager, future, 0)
         return await await_for(self._manager, future, None)
 
 
 class InterruptibleFuture(LoopFuture):
     """
-    A future to which callbacks are added on a thread that signals interrupt.
+    A future to which a thread that signals may interrupt can add callbacks.
 
-    Upstream 3.0.12 takes the lock without ``with``: an exception of a signal handler
-    leaves it held, and the IO thread, which resolves the future, waits for ever.
+    Upstream 3.0.12 takes the lock without ``with``, so an exception of a signal handler
+    leaves the lock held, and the IO thread, which resolves the future, waits forever.
 
     A future adopts this class by ``__class__``.
     """
@@ -192,7 +194,7 @@ class InterruptibleFuture(LoopFuture):
         *args: Any,  # noqa: ANN401 - f's own
         **kwargs: Any,  # noqa: ANN401
     ) -> "InterruptibleFuture":
-        """Call a function with the value, now or when the future has it."""
+        """Call a function with the value, now or once the future has the value."""
         call = functools.partial(f, *args, **kwargs)
         if not self._waits(call, self._callbacks) and self.exception is None:
             _call(call, self.value)
@@ -204,7 +206,7 @@ class InterruptibleFuture(LoopFuture):
         *args: Any,  # noqa: ANN401 - f's own
         **kwargs: Any,  # noqa: ANN401
     ) -> "InterruptibleFuture":
-        """Call a function with the exception, now or when the future has it."""
+        """Call a function with the exception, now or once the future has the exception."""
         call = functools.partial(f, *args, **kwargs)
         if not self._waits(call, self._errbacks) and self.exception is not None:
             _call(call, self.exception)
@@ -215,7 +217,8 @@ class InterruptibleFuture(LoopFuture):
     ) -> bool:
         with self._lock:
             if not self.is_done:
-                # No call: a signal handler that interrupts one here waits for this lock.
+                # No call is allowed here, because a signal handler that interrupts a
+                # call would wait for this lock.
                 waiting += [call]
             return not self.is_done
 
@@ -230,8 +233,9 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
 
 
 class _WakeableCoroutine:
-    # Awaits a coroutine, and marks the manager while a step of it runs: a wait that begins
-    # then belongs to this coroutine, and not to another one of the coordinator.
+    # Awaits a coroutine, and marks the manager while a step of the coroutine runs. A
+    # wait that starts then belongs to this coroutine of the coordinator, and to no
+    # other.
 
     def __init__(
         self, waking: WakingManager, coroutine: Coroutine[Any, Any, Any]
@@ -260,14 +264,14 @@ class _WakeableCoroutine:
 
 
 def end(wait: Future) -> None:
-    """End a wait that has not ended; on the IO thread."""
+    """End a wait that has not ended; the IO thread calls this."""
     if not wait.is_done:
         wait.success(None)
 
 
 def end_soon(net: Any, wait: Future) -> None:  # noqa: ANN401 - kafka-python is untyped
-    """End a wait; on any thread, and in a signal handler."""
+    """End a wait; any thread and a signal handler may call this."""
     if not wait.is_done:
-        # The loop may have ended, and with it the wait.
+        # The loop may have ended, and the wait with it.
         with contextlib.suppress(RuntimeError, kafka_errors.KafkaError):
             call_soon(net, lambda: end(wait))

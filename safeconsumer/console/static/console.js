@@ -1,16 +1,16 @@
-// Keeps a page up to date with the console. Without it every page works, but does not refresh.
+// Keeps a page up to date with the console. Without this script every page works, but does not refresh.
 "use strict";
 
 const live = document.getElementById("live");
 const lost = document.getElementById("lost");
 const EVERY = 300; // milliseconds between two requests for the page
-const PATIENCE = 5000; // milliseconds until such a request is given up
-const OLD = 10; // seconds, as in the console itself: an older page says nothing about the present
-let shownAt, ageThen; // when an answer came, and how old its page was
-let nowThen; // the broker's time then
+const PATIENCE = 5000; // milliseconds after which such a request is given up
+const OLD = 10; // seconds, as in the console itself; an older page does not describe the present
+let shownAt, ageThen; // when an answer arrived, and how old its page was
+let nowThen; // the broker's time when the answer arrived
 let shownTag = null;
 
-// If the machine slept, one of its two clocks may have stood still.
+// If the machine slept, one of its two clocks may have stopped for that time.
 function now() {
   return [performance.now(), Date.now()];
 }
@@ -19,7 +19,7 @@ function secondsSince(then) {
   return Math.max(...now().map((at, one) => at - then[one])) / 1000;
 }
 
-// A duration in its two largest units, as pages have it.
+// A duration in its two largest units, as on the pages.
 function words(seconds) {
   let left = Math.round(seconds);
   const parts = [];
@@ -34,13 +34,13 @@ function ago(seconds) {
   return seconds < 2 ? "just now" : `${words(seconds)} ago`;
 }
 
-// Keeps what changes by itself: how old the page is, and what the time is until then.
+// Updates the texts that change without new data: the age of the page, and the time until each date.
 function showTimes() {
   const age = ageThen + secondsSince(shownAt);
   for (const one of document.querySelectorAll("#fresh .age")) one.textContent = ago(age);
   lost.querySelector(".age").textContent = words(age);
   document.body.classList.toggle("old", age >= OLD);
-  if (nowThen === 0) return; // nobody tells the broker's time
+  if (nowThen === 0) return; // the broker's time is unknown
   for (const one of document.querySelectorAll("[data-at]")) {
     const left = Number(one.dataset.at) - nowThen - secondsSince(shownAt);
     if (Math.abs(left) < 1) one.textContent = "now";
@@ -48,7 +48,7 @@ function showTimes() {
   }
 }
 
-// Takes over the times of an answer: either clock of this machine may have been set since.
+// Applies the times of an answer, because either clock of this machine may have been set since.
 function setTimes(age, brokersTime) {
   [ageThen, nowThen, shownAt] = [Number(age), Number(brokersTime), now()];
 }
@@ -58,7 +58,7 @@ function readTimes() {
   setTimes(age, brokersTime);
 }
 
-// Makes one element like another, and keeps what a person is using: focus, input, scroll.
+// Makes one element like another, but keeps the focus, the input and the scroll position.
 function follow(old, fresh) {
   if (old.nodeType === Node.TEXT_NODE) {
     if (old.data !== fresh.data) old.data = fresh.data;
@@ -116,7 +116,7 @@ async function look() {
   }
 }
 
-// Shows why the page does not refresh; null if it does.
+// Shows why the page does not refresh; null means that the page refreshes.
 function lose(why) {
   if (why !== null) lost.querySelector(".said").textContent = why;
   lost.hidden = why === null;
@@ -135,8 +135,8 @@ function show(text) {
   readTimes();
 }
 
-// Sends one short request after the other, and none while the page is hidden: a browser
-// has six connections for all its tabs, so no tab may keep one open.
+// Sends one short request after another, and none while the page is hidden: a browser has
+// six connections for all its tabs, so no tab may keep a connection open.
 async function keepLooking() {
   for (;;) {
     await new Promise((go) => setTimeout(go, EVERY));

@@ -1,1 +1,1 @@
-"""Cases for any class with kafka-python's methods."""
+"""Test cases for any consumer class with kafka-python's methods."""

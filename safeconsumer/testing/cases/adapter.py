@@ -1,4 +1,4 @@
-"""Adapts any class with kafka-python's methods to the cases."""
+"""Adapts any consumer class with kafka-python's methods to the cases."""
 
 import importlib
 import inspect
@@ -30,11 +30,10 @@ _ASSIGNORS = {
 
 class Adapter:
     """
-    One consumer after the other, all of one class.
+    Makes one consumer after the other, all of the same class.
 
     Args:
-        consumer: the class, as ``module:Class``; a function that takes the same keys
-            does as well.
+        consumer: the class as ``module:Class``, or a function that takes the same keys.
     """
 
     consumer: Any
@@ -43,7 +42,7 @@ class Adapter:
         self._make = found(consumer)
 
     def open(self, settings: dict[str, Any]) -> None:
-        """Make the consumer that all other calls are about."""
+        """Make the consumer for all other calls."""
         self._listener = _Listener(self, settings)
         self._limit = Limit(self._may_hit)
         config = {
@@ -72,7 +71,7 @@ class Adapter:
         return {"pause_handover": "assignor"}
 
     def close(self) -> None:
-        """Close it as the client does by default."""
+        """Close the consumer with the client's defaults."""
         self.consumer.close()
 
     def subscribe(self, *topics: str) -> None:
@@ -80,30 +79,31 @@ class Adapter:
         self.consumer.subscribe(list(topics), listener=self._listener)
 
     def subscribe_pattern(self, pattern: str) -> None:
-        """Subscribe to the topics that match."""
+        """Subscribe to the topics that match a pattern."""
         self.consumer.subscribe(pattern=pattern, listener=self._listener)
 
     def unsubscribe(self) -> None:
-        """Subscribe to nothing."""
+        """Unsubscribe from all topics."""
         self.consumer.unsubscribe()
 
     def assign(self, partitions: list[Any]) -> None:
-        """Assign partitions by hand."""
+        """Assign partitions manually."""
         self.consumer.assign(_tps(partitions))
 
     def assignment(self) -> list[Any]:
-        """Return the assignment."""
+        """Return the consumer's assignment."""
         return list(self.consumer.assignment())
 
     def poll(self, timeout: float, limit: int) -> list[Any]:
-        """Read once; return topic, partition and offset of each record."""
+        """Poll once; return topic, partition and offset of each record."""
         return _rows(self.consumer.poll(timeout * 1000, max_records=limit))
 
     def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
         """
-        Read once under a time limit; return whether it hit, and the records.
+        Poll once under a time limit; return whether the limit hit, and the records.
 
-        The limit hits each of these polls at a place where it hit none before.
+        The limit hits each such poll at a place in the code where it hit no poll
+        before.
         """
         batches: dict[Any, Any] = {}
 
@@ -117,14 +117,14 @@ class Adapter:
         return True
 
     def step(self) -> list[Any]:
-        """Take one step of an iteration; return topic, partition and offset of its record."""
+        """Take a step of an iteration; return topic, partition and offset of its record."""
         if not hasattr(self.consumer, "__next__"):
             return self.poll(_STEP_MS / 1000, 1)
         some = [one for one in [next(self.consumer, None)] if one is not None]
         return [(one.topic, one.partition, one.offset) for one in some]
 
     def pause(self, partitions: list[Any], how: str = "named") -> None:
-        """Pause partitions: made of their names, or as ``assignment()`` returned them."""
+        """Pause partitions, with new objects or with those that ``assignment()`` returned."""
         wanted = _tps(partitions)
         if how == "assigned":
             assigned = {tp: tp for tp in self.consumer.assignment()}
@@ -136,7 +136,7 @@ class Adapter:
         self.consumer.resume(*_tps(partitions))
 
     def paused(self) -> list[Any]:
-        """Return the partitions that it reports as paused."""
+        """Return the partitions that the consumer reports as paused."""
         return list(self.consumer.paused())
 
     def pause_the_rest(self, topic: str) -> None:
@@ -145,7 +145,7 @@ class Adapter:
         self.consumer.pause(*(tp for tp in rest if tp.topic == topic))
 
     def pause_by_another(self, partitions: list[Any]) -> None:
-        """Pause partitions as another owner, where the class knows owners."""
+        """Pause partitions as another owner, if the class supports owners."""
         self.consumer.pause(*_tps(partitions), **self._another_owner())
 
     def pause_topic_by_another(self, topic: str) -> None:
@@ -153,7 +153,7 @@ class Adapter:
         self._taking_more_than_partitions().pause(topic, **self._another_owner())
 
     def resume_topic_by_another(self, topic: str) -> None:
-        """Resume a topic that another owner paused."""
+        """Resume a topic that another owner has paused."""
         self._taking_more_than_partitions().resume(topic, **self._another_owner())
 
     def _another_owner(self) -> dict[str, str]:
@@ -165,11 +165,11 @@ class Adapter:
         self._taking_more_than_partitions().pause(topic)
 
     def pause_pattern(self, pattern: str) -> None:
-        """Pause the topics that match."""
+        """Pause the topics that match a pattern."""
         self._taking_more_than_partitions().pause(re.compile(pattern))
 
     def pause_all(self) -> None:
-        """Pause all partitions, also those that are assigned later."""
+        """Pause all partitions, even those that are assigned later."""
         self._taking_more_than_partitions().pause_all()
 
     def resume_topic(self, topic: str) -> None:
@@ -177,38 +177,38 @@ class Adapter:
         self._taking_more_than_partitions().resume(topic)
 
     def resume_pattern(self, pattern: str) -> None:
-        """Resume the topics that match."""
+        """Resume the topics that match a pattern."""
         self._taking_more_than_partitions().resume(re.compile(pattern))
 
     def resume_all(self) -> None:
         """End :meth:`pause_all`."""
         self._taking_more_than_partitions().resume_all()
 
-    def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  of that class
+    def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  any consumer
         if not hasattr(self.consumer, "pause_all"):
             raise AbsentError(ONLY_PARTITIONS)
         return self.consumer
 
     def position(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
-        """Return the offset of the next record."""
+        """Return the position of a partition."""
         position: int | None = self.consumer.position(TopicPartition(*partition))
         return position
 
-    def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401  the same
-        """Continue at this offset."""
+    def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401  a JSON pair
+        """Set the position of a partition."""
         self.consumer.seek(TopicPartition(*partition), offset)
 
     def commit(self) -> None:
-        """Commit its position."""
+        """Commit the positions."""
         self.consumer.commit()
 
     def committed(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
-        """Return the committed offset."""
+        """Return the committed offset of a partition."""
         committed: int | None = self.consumer.committed(TopicPartition(*partition))
         return committed
 
     def events(self) -> list[str]:
-        """Return the listener's calls since the last time."""
+        """Return the listener's calls since the last call of this method."""
         return self._listener.taken()
 
 

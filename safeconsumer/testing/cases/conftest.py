@@ -1,4 +1,4 @@
-"""Fixtures of the cases: a broker, and processes with the class under test."""
+"""Defines the fixtures of the cases: a broker, and processes with the class under test."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -21,11 +21,11 @@ from safeconsumer.testing.embedded import EmbeddedBroker
 from safeconsumer.testing.existing import ExistingCluster
 
 ASSIGNORS = ("range", "cooperative-sticky")
-"""An eager one and a cooperative one."""
+"""An eager and a cooperative assignor."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Play the cases of groups with an eager and with a cooperative assignor."""
+    """Run the cases of groups with an eager and with a cooperative assignor."""
     if "assignor" in metafunc.fixturenames:
         without_group = metafunc.module.PART == test_one_consumer.PART
         some = ASSIGNORS[:1] if without_group else ASSIGNORS
@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip a case that the class or the broker cannot play; fail in one readable line."""
+    """Skip a case that the class or broker does not support; fail in one readable line."""
     __tracebackhide__ = True
     try:
         return (yield)
@@ -49,7 +49,8 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 
 
 def _failed(error: Exception, before: str = "") -> BaseException:
-    # For other classes pytest shows the module, and cuts off the rest of the line.
+    # For other exception classes pytest shows the module, and cuts off the rest of the
+    # line.
     failed = pytest.fail.Exception(f"{before}{error}")
     for note in getattr(error, "__notes__", ()):
         failed.add_note(note)
@@ -58,7 +59,7 @@ def _failed(error: Exception, before: str = "") -> BaseException:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Any]:
-    """Lend the broker of ``--bootstrap``, otherwise an embedded one."""
+    """Lend the broker of ``--bootstrap``, or an embedded broker without that option."""
     bootstrap = pytestconfig.getoption("--bootstrap", None)
     if bootstrap is not None:
         yield ExistingCluster(bootstrap)
@@ -69,11 +70,11 @@ def broker(pytestconfig: pytest.Config) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def labs(
-    broker: Any,  # noqa: ANN401  one of two kinds
+    broker: Any,  # noqa: ANN401  one of two classes
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, tuple[Lab, Path]]]:
-    """Keep one lab per assignor, so that its processes serve case after case."""
+    """Keep a lab for each assignor, so that the lab's processes serve case after case."""
     launch = launch_of(options.consumer_of(pytestconfig))
     folder = tmp_path_factory.mktemp("cases")
     with ExitStack() as stack:
@@ -91,7 +92,7 @@ def lab(
     assignor: str,
     labs: dict[str, tuple[Lab, Path]],
 ) -> Iterator[Lab]:
-    """Lend the case its topics and consumers; show the consumers' stderr."""
+    """Lend a case topics and consumers, and show the stderr of the consumers."""
     made, log = labs[assignor]
     start = log.stat().st_size
     yield made

@@ -1,4 +1,4 @@
-"""The neutral interface: the calls of every client, under the same names."""
+"""Defines a neutral interface, with the same names of calls for every client."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,13 +11,13 @@ from safeconsumer.testing.cases.outcomes import NotReachedError
 from safeconsumer.testing.cases.process import Process
 
 ROUND = 0.1
-"""Seconds that a poll waits for records."""
+"""Seconds for which a poll waits for records."""
 
 JOINING = 3.0
-"""Seconds that a poll waits in a rebalance: longer than one takes.
+"""Seconds for which a poll waits in a rebalance; longer than a rebalance takes.
 
-kafka-python 3.0 forgets a join that outlasts its poll; one case tests that, and it must
-not happen in the others.
+kafka-python 3.0 forgets a join that outlasts its poll. One case tests that behaviour,
+which must not happen in the other cases.
 """
 
 BOUND = 20.0
@@ -27,13 +27,13 @@ Condition = Callable[[], object]
 
 How = Literal["assigned", "named"]
 """
-How partitions are paused: the objects that the consumer's own ``assignment()`` returned,
-or others that are made of their names.
+The objects with which partitions are paused: those that the consumer's own
+``assignment()`` returned, or new objects with the same names.
 """
 
 
 class Record(NamedTuple):
-    """The parts of a record that are compared."""
+    """The parts of a record that cases compare."""
 
     tp: TopicPartition
     offset: int
@@ -41,9 +41,9 @@ class Record(NamedTuple):
 
 class Consumer:
     """
-    A consumer in another process; ``log`` has every record that it returned, in order.
+    A consumer in another process, whose ``log`` has all delivered records in order.
 
-    Its other calls are those of the adapter in that process: see
+    The other calls are those of the adapter in that process, see
     :class:`safeconsumer.testing.cases.adapter.Adapter`.
     """
 
@@ -58,13 +58,13 @@ class Consumer:
         return partial(self.process.call, name)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return its assignment."""
+        """Return the consumer's assignment."""
         return _tps(self.process.call("assignment"))
 
     def owns(
         self, wanted: Iterable[TopicPartition], what: str, limit: int = 500
     ) -> None:
-        """Read until exactly these partitions are assigned to it."""
+        """Poll until exactly these partitions are assigned to the consumer."""
         own = set(wanted)
         until([self], lambda: self.assignment() == own, what, JOINING, limit)
 
@@ -75,27 +75,28 @@ class Consumer:
         self.process.call("pause", partitions, how)
 
     def paused(self) -> set[TopicPartition]:
-        """Return the partitions that it names as paused."""
+        """Return the partitions that the consumer reports as paused."""
         return _tps(self.process.call("paused"))
 
     def poll(self, timeout: float = ROUND, limit: int = 500) -> list[Record]:
-        """Read once; return at most ``limit`` records."""
+        """Poll once; return at most ``limit`` records."""
         self.begin_poll(timeout, limit)
         return self.end_poll()
 
     def begin_poll(self, timeout: float = ROUND, limit: int = 500) -> None:
-        """Let it begin to read; :meth:`end_poll` waits for the records."""
+        """Start a poll, whose records :meth:`end_poll` waits for."""
         self.process.begin("poll", timeout, limit)
 
     def end_poll(self) -> list[Record]:
-        """Return the records of the poll that was begun."""
+        """Return the records of the poll that was started."""
         return self._logged(self.process.answer("poll"))
 
     def poll_limited(self, timeout: float = ROUND, limit: int = 500) -> bool:
         """
-        Read once while a time limit's signal handler raises; return whether it did.
+        Poll once while a time limit's signal handler raises; return whether it raised.
 
-        The handler raises at a place of the poll where it has not raised before, if any.
+        The handler raises at a place in the code of the poll where it has not raised
+        before, if there is one.
         """
         is_over, taken = self.process.call("poll_limited", timeout, limit)
         self._logged(taken)
@@ -103,9 +104,9 @@ class Consumer:
 
     def step(self) -> list[Record]:
         """
-        Take one step of an iteration; return its record, or none if none comes.
+        Take one step of an iteration; return its record in a list, which may be empty.
 
-        A client that cannot be iterated over polls for one record.
+        If the client cannot be iterated over, poll for one record instead.
         """
         return self._logged(self.process.call("step"))
 
@@ -118,25 +119,25 @@ class Consumer:
         return taken
 
     def close(self) -> None:
-        """Close it as the client does by default."""
+        """Close the consumer with the client's defaults."""
         self.begin_close()
         self.end_close()
 
     def begin_close(self) -> None:
-        """Let it begin to close; :meth:`end_close` waits for the end."""
+        """Start to close the consumer; :meth:`end_close` waits until it is closed."""
         self.is_open = False
         self.process.begin("close")
 
     def end_close(self) -> None:
-        """Wait until it is closed."""
+        """Wait until the consumer is closed."""
         self.process.answer("close")
 
     def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
-        """Return the offsets that came of a partition, in order."""
+        """Return the offsets of a partition's delivered records, in order."""
         return [one.offset for one in self.log[since:] if one.tp == tp]
 
     def count(self, partitions: Iterable[TopicPartition], since: int = 0) -> int:
-        """Count the records that came of these partitions."""
+        """Count the delivered records of these partitions."""
         wanted = set(partitions)
         return sum(one.tp in wanted for one in self.log[since:])
 
@@ -149,10 +150,10 @@ def until(
     limit: int = 500,
 ) -> None:
     """
-    Let all of them poll, at the same time, until the condition holds.
+    Let all consumers poll, at the same time, until the condition is met.
 
     Raises:
-        NotReachedError: the condition, named ``what``, does not hold in time.
+        NotReachedError: the condition, named ``what``, was not met in time.
     """
     if not reaches(consumers, condition, timeout=timeout, limit=limit):
         message = f"{what}: not within {BOUND:g} s"
@@ -166,7 +167,7 @@ def reaches(
     timeout: float = ROUND,
     limit: int = 500,
 ) -> bool:
-    """Let all of them poll until the condition holds; return whether it did in time."""
+    """Let all consumers poll until the condition is met; return whether it was, in time."""
     deadline = time.monotonic() + bound
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Topics, records, and consumers in processes, for the cases of one client."""
+"""Provides topics, records, and consumers in processes for the cases of one client."""
 
 import contextlib
 import time
@@ -22,25 +22,25 @@ from safeconsumer.testing.cases.process import (
     Process,
 )
 
-# Seconds of the session timeout: so long that a machine which stalls for less evicts no
-# member. confluent-kafka requires it to be shorter than the longest time between polls.
+# The session timeout in seconds, which is long enough that a slow machine evicts no
+# member. confluent-kafka requires a session timeout below the maximum poll interval.
 _SESSION = 4.0
 
 
 class Lab:
     """
-    Lends a client's processes to one case after the other; ends them with the block.
+    Lends a client's processes to one case after the other; the block's end kills them.
 
     Args:
-        broker: any broker of the test kit.
-        launch: how to start a process with one of the client's consumers.
-        protocol: the name of the groups' assignor.
+        broker: a broker of the test kit, of any class.
+        launch: the way to start a process with one of the client's consumers.
+        protocol: the name of the assignor of groups.
         log: the file to which the client's processes write their stderr.
     """
 
     def __init__(
         self,
-        broker: Any,  # noqa: ANN401  one of several kinds
+        broker: Any,  # noqa: ANN401  one of several classes
         launch: Launch,
         protocol: str,
         log: Path,
@@ -70,7 +70,7 @@ class Lab:
     # ------------------------------------------------------------ topics, records
 
     def name(self, stem: str = "t") -> str:
-        """Return a name that is new on the broker."""
+        """Return a name that is unused on the broker."""
         return f"{stem}-{uuid.uuid4().hex[:10]}"
 
     def topic(self, partitions: int, name: str | None = None) -> list[TopicPartition]:
@@ -97,12 +97,12 @@ class Lab:
         self, tps: list[TopicPartition], each: int, group: str, consumer: Consumer
     ) -> None:
         """
-        Delete the topic of these partitions; create it with ``each`` records in each.
+        Delete the topic of these partitions; recreate it with ``each`` records in each.
 
-        The consumer does nothing meanwhile, and the producer is a new one afterwards:
-        a client that asks for metadata while there is no topic has its broker create
-        one. The new topic is created once the commits of the old one are gone: brokers
-        delete them by the topic's name.
+        The consumer is frozen during this time, and the producer is replaced, because a
+        client that requests metadata while there is no topic makes the broker create
+        one. The new topic is created once the commits for the old topic are gone,
+        because brokers delete commits by the name of the topic.
         """
         self._producer.close(5)
         consumer.process.freeze()
@@ -116,18 +116,18 @@ class Lab:
         self.produce(tps, each)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
-        """Add a partition to the topic of these; return the new partition."""
+        """Add a partition to the topic of these partitions; return the new partition."""
         topic = tps[0].topic
         self.broker.add_partitions(topic, len(tps) + 1)
-        self._renew_producer()  # the old producer keeps the old number for five minutes
+        self._renew_producer()  # the old producer keeps the old count for five minutes
         return TopicPartition(topic, len(tps))
 
     def truncate(self, tp: TopicPartition, offset: int) -> None:
         """
-        Lose the records of a partition from ``offset`` on.
+        Drop the records of a partition from ``offset`` on.
 
         Raises:
-            NotOnThisBrokerError: only an embedded broker, or a stopped one, can do so.
+            NotOnThisBrokerError: the broker cannot truncate a log.
         """
         if not hasattr(self.broker, "truncate"):
             message = "a log is cut in a broker's own process, or while it is stopped"
@@ -139,7 +139,7 @@ class Lab:
     def produce(
         self, tps: TopicPartition | Iterable[TopicPartition], count: int = 1
     ) -> None:
-        """Write ``count`` records to each partition, and have them acknowledged."""
+        """Write ``count`` records to each partition, and wait for the acknowledgements."""
         written = []
         for tp in [tps] if isinstance(tps, TopicPartition) else list(tps):
             for _ in range(count):
@@ -151,13 +151,13 @@ class Lab:
             future.get(BOUND)
 
     def end(self, tp: TopicPartition) -> int:
-        """Return the offset after the last record written here."""
+        """Return the offset after the last record that the lab wrote to a partition."""
         return self._produced[tp]
 
     # ------------------------------------------------------------ consumers
 
     def consumer(self, group: str | None = None, **settings: object) -> Consumer:
-        """Make a consumer with quick timeouts, from the earliest record, without commits."""
+        """Make a consumer with short timeouts, which reads from the start without commits."""
         quick = self.broker.group_config
         process = self._process()
         consumer = Consumer(process)
@@ -184,18 +184,19 @@ class Lab:
     def assigned(
         self,
         tps: list[TopicPartition],
-        **settings: Any,  # noqa: ANN401  as consumer()
+        **settings: Any,  # noqa: ANN401  as for consumer()
     ) -> Consumer:
-        """Make a consumer with these partitions assigned by hand, in no group."""
+        """Make a consumer without a group, with these partitions assigned manually."""
         consumer = self.consumer(**settings)
         consumer.assign(tps)
         return consumer
 
     def beat(self, consumer: Consumer, tp: TopicPartition, times: int = 3) -> None:
         """
-        Prove repeatedly that it fetches: write a record, and read until it comes.
+        Prove several times that a consumer fetches, by a record that must arrive.
 
-        By then every other partition that flows has given its records.
+        When the record arrives, every other flowing partition has delivered its
+        records.
         """
         for _ in range(times):
             self.produce(tp)
@@ -208,9 +209,10 @@ class Lab:
 
     def end_case(self) -> None:
         """
-        Close the consumers that the case left open.
+        Close the consumers that the case has left open.
 
-        A process that has not answered yet is ended: the next case would get its answer.
+        A process that has not answered yet is killed, because otherwise the next case
+        would get the answer.
         """
         for consumer in self._lent:
             if not consumer.process.is_at_rest:

@@ -1,9 +1,9 @@
 """
-Sets time limits as job runners do: a signal handler raises at any place.
+Sets time limits as job runners do, with a signal handler that raises anywhere.
 
-Python looks for signals when a function begins and after a call of a function in C. A
-profiler is called in exactly these places, so that a limit can hit each of them in turn,
-not only those that a timer happens to meet.
+Python checks for signals when a function begins and after a call of a C function. A
+profiler is called in exactly these places, so a limit can hit each place in turn, not
+only those that a timer happens to hit.
 """
 
 import inspect
@@ -15,42 +15,42 @@ from typing import Any
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE
 
-# Not SIGALRM: pytest-timeout uses it.
+# Not SIGALRM, because pytest-timeout uses that signal.
 SIGNAL = signal.SIGUSR1
 
 Place = tuple[CodeType, int, str, CodeType | None]
 
 
 class TimeLimitError(Exception):
-    """A time limit's signal handler raises this error."""
+    """The error that the signal handler of a time limit raises."""
 
 
 class SignalChecks:
-    """Finds, in a profiler, the places where Python may call a signal handler."""
+    """Finds the profiler events at which Python may call a signal handler."""
 
     def __init__(self) -> None:
         self._is_in_c = False
 
     def is_one(self, frame: FrameType, event: str, called: object) -> bool:
-        """Whether Python checks for signals at this event of the profiler."""
+        """Return whether Python checks for signals at an event of the profiler."""
         was_in_c, self._is_in_c = self._is_in_c, False
         if event == "c_call":
             self._is_in_c = getattr(called, "__name__", "") not in {"close", "throw"}
         if event not in {"call", "c_return"}:
             return False
-        # When a generator is closed, the profiler is called, but no signal handler.
+        # When a generator is closed, Python calls the profiler but no signal handler.
         is_closed = event == "call" and frame.f_code.co_flags & _GENERATORS
         return not is_closed or was_in_c
 
 
 class Limit:
     """
-    A time limit that hits each call at a place where it hit no call before.
+    A time limit that hits each call at a place where it has hit no earlier call.
 
     A place is a line of code, together with the function that called that code.
 
     Args:
-        may_hit: returns False for places that no signal can meet.
+        may_hit: returns False for places that no signal can hit.
     """
 
     def __init__(self, may_hit: Callable[[FrameType], bool] = lambda _: True) -> None:
@@ -60,13 +60,13 @@ class Limit:
 
     def ends(self, call: Callable[[], object]) -> bool:
         """
-        Make a call; return whether the limit hit it, as it does at a new place.
+        Make a call; return whether the limit hit it, which happens only at a new place.
 
-        Only this method catches the handler's exception.
+        Only this method catches the exception of the signal handler.
         """
         self._is_over, checks = False, SignalChecks()
 
-        def profile(frame: FrameType, event: str, called: Any) -> None:  # noqa: ANN401  as setprofile has it
+        def profile(frame: FrameType, event: str, called: Any) -> None:  # noqa: ANN401  as setprofile() passes it
             if checks.is_one(frame, event, called) and not self._is_over:
                 self._hit_at(frame, event)
 

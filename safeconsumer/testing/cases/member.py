@@ -1,7 +1,7 @@
 """
-One consumer in its own process: calls on stdin, answers on stdout, as JSON.
+Runs a consumer in its own process, with JSON calls on stdin and answers on stdout.
 
-``python -m safeconsumer.testing.cases.member MODULE:ADAPTER [ARGUMENT ...]``.
+Usage: ``python -m safeconsumer.testing.cases.member MODULE:ADAPTER [ARGUMENT ...]``.
 """
 
 import importlib
@@ -24,15 +24,15 @@ def _private_stdout() -> TextIO:
     return answers
 
 
-def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa: ANN401  one of several
-    """Make one call; return its result, or the class and text of its exception."""
+def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa: ANN401  any adapter
+    """Make a call; return its result, or the class and the text of its exception."""
     if request["call"] == "cpu":
         return {"result": time.process_time()}
     try:
         return {"result": getattr(adapter, request["call"])(*request["with"])}
     except AbsentError as error:
         return {"absent": str(error)}
-    except Exception as error:  # noqa: BLE001  sent to the case, which may expect it
+    except Exception as error:  # noqa: BLE001  the case may expect the error
         kind = type(error)
         return {
             "error": f"{kind.__module__}.{kind.__qualname__}",
@@ -41,9 +41,9 @@ def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa:
         }
 
 
-def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
+def found(spec: str) -> Any:  # noqa: ANN401  any object
     """
-    Return the object of a name ``module:name``; the name may have dots.
+    Return the object with the name ``module:name``, which may have dots.
 
     Raises:
         ImportError: the module does not exist, or its import failed.
@@ -57,7 +57,7 @@ def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Answer calls until stdin is closed."""
     answers = _private_stdout()
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
@@ -71,7 +71,7 @@ def main() -> None:
 def _listen(requests: "queue.SimpleQueue[str]") -> None:
     for line in sys.stdin:
         requests.put(line)
-    os._exit(0)  # the parent has ended; the client may hang
+    os._exit(0)  # the parent has exited, and the client may hang
 
 
 if __name__ == "__main__":

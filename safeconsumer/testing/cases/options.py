@@ -1,4 +1,4 @@
-"""The options of the cases, which pytest has only when it runs the cases."""
+"""Defines the options of the cases, which pytest has only when it runs the cases."""
 
 import sys
 import warnings
@@ -19,10 +19,10 @@ _ANSWERS_WITHIN_MS = 10_000
 
 def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
     """
-    Whether a command line names the cases, as a package or by a path.
+    Return whether a command line names the cases, by package or by path.
 
     Args:
-        arguments: its arguments that are no options.
+        arguments: the arguments of the command line that are not options.
         folder: the folder in which pytest was started.
     """
     here = Path(__file__).parent
@@ -36,7 +36,7 @@ def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
 
 
 def add(parser: pytest.Parser) -> None:
-    """Add ``--consumer`` and ``--bootstrap``."""
+    """Add the options ``--consumer`` and ``--bootstrap``."""
     group = parser.getgroup("safeconsumer", "safeconsumer's cases")
     group.addoption(
         "--consumer",
@@ -51,7 +51,7 @@ def add(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Name the class under test, and the broker."""
+    """Return a header with the class under test and the broker."""
     broker = config.getoption("--bootstrap") or "the embedded one"
     return f"consumer: {config.getoption('--consumer')}, broker: {broker}"
 
@@ -61,15 +61,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     Check the options before the first case.
 
     Raises:
-        pytest.UsageError: the class is missing or cannot be imported, or no broker
+        pytest.UsageError: the class is not given or cannot be imported, or no broker
             answers.
     """
     config = session.config
     folder = str(config.invocation_params.dir)
-    if folder not in sys.path:  # as python -m pytest has it
+    if folder not in sys.path:  # as python -m pytest does
         sys.path.insert(0, folder)
     bootstrap = config.getoption("--bootstrap")
-    with warnings.catch_warnings():  # kafka-python's warnings concern no case
+    with warnings.catch_warnings():  # kafka-python's warnings do not matter
         warnings.simplefilter("ignore")
         check_consumer(config.getoption("--consumer"))
         if bootstrap is not None and not config.option.collectonly:
@@ -81,7 +81,8 @@ def consumer_of(config: pytest.Config) -> str:
     Return the value of ``--consumer``.
 
     Raises:
-        pytest.UsageError: pytest found the cases without their name on its command line.
+        pytest.UsageError: the cases were collected without being named on the command
+            line.
     """
     spec: str | None = config.getoption("--consumer", None)
     if spec is None:
@@ -92,7 +93,7 @@ def consumer_of(config: pytest.Config) -> str:
 
 def check_consumer(spec: str | None) -> None:
     """
-    Check that a class of that name can be imported.
+    Check that a class or function can be imported by its name.
 
     Raises:
         pytest.UsageError: the import fails; the message has the reason.
@@ -120,7 +121,8 @@ def check_broker(bootstrap: str) -> None:
     Check that a Kafka broker answers at one of these addresses.
 
     Raises:
-        pytest.UsageError: no broker answers within ten seconds, or the text is no address.
+        pytest.UsageError: no broker answers within ten seconds, or the text is not an
+            address.
     """
     from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
     from kafka.errors import KafkaError  # noqa: PLC0415  likewise

@@ -1,16 +1,16 @@
-"""Defines the errors that a case raises if a client breaks its rule."""
+"""Defines the errors that a case raises, for example if a client breaks the rule."""
 
 
 class DiffersError(AssertionError):
-    """The client breaks the case's rule; the text describes its behaviour."""
+    """The client breaks the rule of a case; the text describes the client's behaviour."""
 
 
 class LeakedError(DiffersError):
-    """A paused partition gave records."""
+    """A paused partition delivered records."""
 
 
 class StarvedError(DiffersError):
-    """A resumed partition gave no more records, or not all."""
+    """A resumed partition delivered no more records, or not all of them."""
 
 
 ONLY_PARTITIONS = "only partitions can be paused"
@@ -18,18 +18,18 @@ ONE_CONSUMER = "a pause belongs to one consumer"
 
 
 class AbsentError(Exception):
-    """The client has no such call, so that the case does not judge it."""
+    """The client lacks a call, so the case does not judge the client."""
 
 
 class NotOnThisBrokerError(Exception):
-    """The broker cannot play the case, so that it does not judge the client."""
+    """The broker does not support the case, so the case does not judge the client."""
 
 
 class NotReachedError(Exception):
     """
-    The situation of a case did not come about, so that it does not judge the client.
+    The situation of a case was not reached, so the case does not judge the client.
 
-    Not an ``AssertionError``: the client did nothing wrong.
+    The error is not an ``AssertionError``, because the client did nothing wrong.
     """
 
 
@@ -37,11 +37,11 @@ def expect(
     holds: object, otherwise: str, error: type[DiffersError] = DiffersError
 ) -> None:
     """
-    Raise an error unless the rule holds.
+    Raise an error unless a rule holds.
 
     Args:
-        holds: whether it holds.
-        otherwise: the error's text: the observation that breaks the rule.
+        holds: whether the rule holds.
+        otherwise: the text of the error, which describes the broken rule.
         error: the class of the error.
     """
     __tracebackhide__ = True

@@ -1,7 +1,7 @@
 """
-Controls a process with one consumer, for the cases.
+Controls a process with a consumer, for the cases.
 
-A group member that a case freezes, kills or measures must be a separate process.
+A group member that a case freezes, kills or measures must run in a separate process.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from attrs import frozen
 from safeconsumer.testing.cases.outcomes import AbsentError
 
 _LONG = 30.0
-"""Seconds after which a call that should have ended long ago counts as hanging."""
+"""Seconds after which a call counts as hanging."""
 
 _START = 120.0
-"""The same for the first call: the process has to start and to import its client."""
+"""The limit for the first call, before which the process must start and import its client."""
 
 
 class ClientError(Exception):
@@ -32,7 +32,7 @@ class ClientError(Exception):
     The client raised an exception, whose traceback is in the notes of the error.
 
     Attributes:
-        kind: the class of the error.
+        kind: the name of the exception's class.
         is_own: whether the client defined that class, rather than Python.
     """
 
@@ -44,17 +44,17 @@ class ClientError(Exception):
 
 
 class HangsError(Exception):
-    """A call took over half a minute, the first one over two; or the process ended."""
+    """A call took over half a minute, or the first call over two; or the process ended."""
 
 
 @frozen(kw_only=True)
 class Launch:
     """
-    How to start a process with one adapter.
+    The way to start a process with an adapter.
 
     Attributes:
         adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
-        arguments: the arguments of the adapter's class.
+        arguments: the arguments for the adapter's class.
         path: folders for the ``PYTHONPATH`` of the process.
     """
 
@@ -64,19 +64,19 @@ class Launch:
 
     @property
     def command(self) -> list[str]:
-        """The command line."""
+        """The command line of the process."""
         member = "safeconsumer.testing.cases.member"
         return [sys.executable, "-m", member, self.adapter, *self.arguments]
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of the process: this process's own, with the path."""
+        """The environment of the process: this process's own, with another ``PYTHONPATH``."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join(self.path)}
 
 
 def launch_of(consumer: str) -> Launch:
     """
-    Return how to start a class with kafka-python's methods, found on this path.
+    Return the way to start a class with kafka-python's methods on this ``sys.path``.
 
     Args:
         consumer: ``module:Class``.
@@ -101,11 +101,11 @@ def result_of(answer: dict[str, Any]) -> Any:  # noqa: ANN401  a JSON value
 
 class Process:
     """
-    One process of ``python -m safeconsumer.testing.cases.member``.
+    A process that runs ``python -m safeconsumer.testing.cases.member``.
 
     Args:
-        launch: how to start it.
-        log: the file to which its stderr is appended.
+        launch: the way to start the process.
+        log: the file to which the stderr of the process is appended.
     """
 
     def __init__(self, launch: Launch, log: Path) -> None:
@@ -125,42 +125,42 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs, frozen or not."""
+        """Whether the process is running, frozen or not."""
         return self._process.poll() is None
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether every call has been awaited."""
+        """Whether the answer to every call was awaited."""
         return not self._awaited
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401  a JSON value
         """
-        Make one call and return its result.
+        Make a call and return its result.
 
         Raises:
-            ClientError: the client raised.
-            AbsentError: it has no such call.
-            HangsError: it did not answer.
+            ClientError: the client raised an exception.
+            AbsentError: the client has no such call.
+            HangsError: the process did not answer.
         """
         self.begin(name, *args)
         return self.answer(name)
 
     def begin(self, name: str, *args: object) -> None:
-        """Let the client begin a call; :meth:`answer` waits for it."""
-        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        """Start a call, whose result :meth:`answer` waits for."""
+        assert self._process.stdin is not None  # noqa: S101  a pipe
         self._awaited += 1
-        with contextlib.suppress(BrokenPipeError):  # answer() reports it
+        with contextlib.suppress(BrokenPipeError):  # answer() reports the error
             request = json.dumps({"call": name, "with": args}, default=list)
             self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
 
     def answer(self, name: str) -> Any:  # noqa: ANN401  a JSON value
-        """Wait for the call that was begun."""
+        """Wait for the result of the call that was started."""
         __tracebackhide__ = True
         try:
             line = self._answers.get(timeout=self._limit)
         except queue.Empty:
-            self.kill()  # a late answer would be taken for another call's
+            self.kill()  # a late answer would count as that of another call
             message = f"{name} did not end in {self._limit:g} s"
             raise HangsError(message) from None
         self._limit = _LONG
@@ -171,11 +171,11 @@ class Process:
         return result_of(json.loads(line))
 
     def has_answered(self) -> bool:
-        """Whether the call that was begun has ended."""
+        """Return whether the call that was started has ended."""
         return not self._answers.empty()
 
     def freeze(self) -> None:
-        """Stop the process (SIGSTOP)."""
+        """Suspend the process (SIGSTOP)."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -183,15 +183,15 @@ class Process:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process at once, so that it does not leave its group."""
-        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        """Kill the process immediately, so that it does not leave its group."""
+        assert self._process.stdin is not None  # noqa: S101  a pipe
         self._process.kill()
         self._process.wait()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101  it is a pipe
+        assert self._process.stdout is not None  # noqa: S101  a pipe
         with self._process.stdout as lines:
             for line in lines:
                 self._answers.put(line)

@@ -1,4 +1,4 @@
-"""Proves that paused partitions give no record, and the rest once resumed."""
+"""Proves that paused partitions deliver no record, and all records once resumed."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import LeakedError, StarvedError, expect
 
 STARVES_AFTER = 5.0
-"""Seconds in which a resumed partition must give the records that it has."""
+"""Seconds within which a resumed partition must deliver its records."""
 
 
 @mutable
 class Pause:
-    """The partitions that a consumer has paused, and the records it had given by then."""
+    """Partitions that a consumer has paused, with their positions at the pause."""
 
     lab: Lab
     consumer: Consumer
@@ -24,18 +24,18 @@ class Pause:
     taken: dict[TopicPartition, int]
 
     def expect_nothing(self, among: Iterable[TopicPartition] | None = None) -> None:
-        """Fail if a paused partition has given a record since the pause."""
+        """Fail if a paused partition has delivered a record since the pause."""
         wanted = self.partitions if among is None else list(among)
         came = self.consumer.count(wanted, self.since)
         expect(not came, f"{came} records came although paused", LeakedError)
 
     def prove(self, among: Iterable[TopicPartition] | None = None) -> None:
         """
-        Fail unless ``among`` gives no record while paused, and the next ones after a resume.
+        Fail unless ``among`` is silent while paused, and continues after a resume.
 
-        One partition is resumed, and read to its end and three records beyond: by then
-        any other assigned and unpaused partition would have given records. Its earlier
-        records are counted first.
+        Any records since the pause are counted first. Then one partition is resumed and
+        read to its end, and for three more records. By then any other partition that is
+        assigned and not paused would have delivered records.
         """
         wanted = sorted(self.partitions if among is None else among)
         first, rest = wanted[0], wanted[1:]
@@ -51,7 +51,7 @@ class Pause:
         self._expect_next(wanted)
 
     def expect_flows(self) -> None:
-        """Fail unless resumed partitions give exactly their next records, to the end."""
+        """Fail unless resumed partitions deliver all their next records, and no others."""
         self._read_to_end(self.partitions)
         self._expect_next(self.partitions)
 
@@ -85,14 +85,14 @@ def pause(
     tps: Iterable[TopicPartition],
     how: How = "assigned",
 ) -> Pause:
-    """Pause, and note the positions of the partitions."""
+    """Pause partitions, and note their positions."""
     partitions = list(tps)
     consumer.pause(partitions, how)
     return note(lab, consumer, partitions)
 
 
 def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
-    """Note the positions of partitions that any call has just paused."""
+    """Note the positions of partitions that were paused just now by any call."""
     partitions = list(tps)
     return Pause(
         lab=lab,
@@ -104,7 +104,7 @@ def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
 
 
 def take(consumer: Consumer, tps: Iterable[TopicPartition], each: int) -> None:
-    """Read until each of the partitions gave ``each`` records."""
+    """Poll until each of the partitions has delivered ``each`` records."""
     wanted = list(tps)
     until(
         [consumer],

@@ -1,4 +1,4 @@
-"""Provides a consumer alone in its group, and other members of that group."""
+"""Provides a consumer that is alone in its group, and other members of the group."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ from safeconsumer.testing.cases.quiet import Pause, pause, take
 
 @mutable
 class Team:
-    """The consumer under test, a topic that the group shares, and one of its own."""
+    """The consumer under test, with a topic that the group shares and a topic of its own."""
 
     lab: Lab
     group: str
@@ -31,29 +31,29 @@ class Team:
 
     @property
     def topic(self) -> str:
-        """The topic that the group shares."""
+        """The name of the topic that the group shares."""
         topic: str = self.tps[0].topic
         return topic
 
     def pause(
         self, tps: Iterable[TopicPartition] | None = None, how: How = "assigned"
     ) -> Pause:
-        """Pause partitions of the topic; all of them if none are named."""
+        """Pause partitions of the shared topic, or all of them if none are given."""
         return pause(self.lab, self.consumer, self.tps if tps is None else tps, how)
 
     def mine(self) -> set[TopicPartition]:
-        """Return the partitions of the topic that the consumer owns now."""
+        """Return the partitions of the shared topic that the consumer owns."""
         return self.consumer.assignment() & set(self.tps)
 
     def joined(
         self,
         limit: int = 500,
-        **settings: Any,  # noqa: ANN401 - as Lab.consumer()
+        **settings: Any,  # noqa: ANN401 - as for Lab.consumer()
     ) -> Consumer:
         """
-        Let another member join; return once the topic is shared between the two.
+        Let another member join; return once both members share the topic.
 
-        Meanwhile a poll reads at most ``limit`` records.
+        During this time a poll returns at most ``limit`` records.
         """
         other = self.lab.consumer(self.group, **settings)
         other.subscribe(self.topic)
@@ -67,7 +67,7 @@ class Team:
         return other
 
     def is_shared_with(self, other: Consumer) -> Condition:
-        """Return the condition that each owns some of the topic and both own all of it."""
+        """Return the condition that both members own partitions, and all of them together."""
 
         def shared() -> bool:
             mine, theirs = self.mine(), other.assignment() & set(self.tps)
@@ -79,9 +79,10 @@ class Team:
 
     def dismiss(self, other: Consumer) -> None:
         """
-        Close another member; return once the consumer owns everything again.
+        Close another member; return once the consumer owns all partitions again.
 
-        The consumer polls meanwhile: a member that waits for it in a join cannot close.
+        The consumer polls during this time, because a member that waits for it in a
+        join cannot close.
         """
         other.begin_close()
         until(
@@ -94,11 +95,11 @@ class Team:
         self.regain()
 
     def regain(self) -> None:
-        """Read until the consumer owns the whole shared topic again, and its own topic."""
+        """Poll until the consumer owns the whole shared topic again, and its own topic."""
         self.consumer.owns({*self.tps, self.witness}, "everything is back")
 
     def reads_one_more(self) -> None:
-        """Read one record; many more have come with it, and are buffered."""
+        """Poll one record; many more records come with it and stay in the buffer."""
         before = len(self.consumer.log)
         until(
             [self.consumer],
@@ -108,7 +109,7 @@ class Team:
         )
 
     def beat(self) -> None:
-        """Prove that the consumer fetches its own topic, and skips no record of it."""
+        """Prove that the consumer fetches its own topic, and skips no record there."""
         self.lab.beat(self.consumer, self.witness)
         wanted = set(range(self.lab.end(self.witness)))
         lost = wanted - set(self.consumer.offsets(self.witness))
@@ -119,13 +120,13 @@ def team(
     lab: Lab,
     each: int = 20,
     taking: int = 5,
-    **settings: Any,  # noqa: ANN401 - as Lab.consumer()
+    **settings: Any,  # noqa: ANN401 - as for Lab.consumer()
 ) -> Team:
     """
     Make a consumer that is alone in its group.
 
-    The consumer has read and committed ``taking`` records of each partition; after that
-    ``each`` more are written.
+    The consumer has read and committed ``taking`` records of each partition. After
+    that, ``each`` more records are written to each partition.
     """
     tps = lab.topic_with(taking, partitions=4)
     (witness,) = lab.topic(1)

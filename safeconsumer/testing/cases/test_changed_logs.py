@@ -1,4 +1,4 @@
-"""Logs that were cut, or recreated, below positions and commits."""
+"""Tests logs that are truncated, or recreated, below positions and commits."""
 
 from kafka.structs import TopicPartition
 
@@ -9,22 +9,23 @@ from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over changed logs"
 _DEFAULT_METADATA_AGE = 300.0
-# Seconds, longer than a consumer pauses its work while its topic is recreated.
+# A session timeout in seconds that outlasts the recreation of a topic.
 _SESSION = 60.0
 
 
-def test_log_cut_while_away(lab: Lab) -> None:
+def test_log_truncated_while_no_member_reads(lab: Lab) -> None:
     """
-    A log is cut below the committed offset while no member reads: the next goes back.
+    The next member goes back if a log was truncated below the committed offset.
 
-    An unclean election cuts a log. Records that the new leader then writes at offsets
-    below the committed one are new ones.
+    The log is truncated, as in an unclean election, while no member reads. The records
+    that the new leader then writes at offsets below the committed one are new records.
 
     kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the committed
-    number, and never give these. The Java client asks where the logs part.
+    offset, and never deliver these records. The Java client checks where the logs
+    diverge.
     """
     tps, group = lab.topic_with(5, partitions=1), lab.name("g")
-    lab.produce(tps, 5)  # in their own batches
+    lab.produce(tps, 5)  # in separate batches
     consumer = lab.consumer(group)
     consumer.subscribe(tps[0].topic)
     take(consumer, tps, 10)
@@ -35,44 +36,44 @@ def test_log_cut_while_away(lab: Lab) -> None:
     _next_member_reads(lab, group, tps, first=5)
 
 
-def test_recreated_longer_while_paused(lab: Lab) -> None:
+def test_paused_topic_recreated_with_more_records(lab: Lab) -> None:
     """
-    A paused topic is deleted and recreated, with more records: all of them come.
+    All records come from a paused topic that was recreated with more records.
 
-    A paused topic is not fetched, and no metadata was asked for meanwhile.
+    While the topic is paused it is not fetched, and no metadata is requested.
 
-    kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the number that was
-    a position in the old log. With KIP-848 confluent-kafka passes: its broker revokes
-    the topic that is gone.
+    kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the position in the
+    old log. With KIP-848 confluent-kafka passes, because the broker revokes the deleted
+    topic.
     """
     here, paused = _recreated(lab, each=25)
     here.consumer.resume(here.tps)
     paused.expect_flows()
 
 
-def test_recreated_shorter_while_paused(lab: Lab) -> None:
+def test_paused_topic_recreated_with_fewer_records(lab: Lab) -> None:
     """
-    A paused topic is deleted and recreated, with fewer records: all of them come.
+    All records come from a paused topic that was recreated with fewer records.
 
-    A paused topic is not fetched, and no metadata was asked for meanwhile.
+    While the topic is paused it is not fetched, and no metadata is requested.
 
-    kafka-python 3.0 goes to the end of the new log, and gives none of them. 2.3,
-    aiokafka and confluent-kafka get the answer that the position is out of range, begin
-    at the earliest record, and pass.
+    kafka-python 3.0 moves to the end of the new log, and delivers none of the records.
+    2.3, aiokafka and confluent-kafka are answered that the position is out of range,
+    start at the earliest record, and pass.
     """
     here, paused = _recreated(lab, each=3)
     here.consumer.resume(here.tps)
     paused.expect_flows()
 
 
-def test_commit_after_recreation(lab: Lab) -> None:
+def test_commit_after_paused_topic_was_recreated(lab: Lab) -> None:
     """
-    A paused topic is deleted and recreated: no commit has positions in the old log.
+    No commit contains positions in the old log after a paused topic was recreated.
 
-    The next member reads all of the new one.
+    The next member reads all of the new log.
 
-    kafka-python 3.0, 2.3 and aiokafka commit the old number to the new topic, and the
-    next member goes on there. confluent-kafka passes.
+    kafka-python 3.0, 2.3 and aiokafka commit the old position for the new topic, at
+    which the next member continues. confluent-kafka passes.
     """
     here, paused = _recreated(lab, each=25)
     here.consumer.commit()
@@ -82,10 +83,10 @@ def test_commit_after_recreation(lab: Lab) -> None:
 
 
 def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
-    """Recreate a paused topic while no client asks for its metadata."""
+    """Recreate a paused topic while no client requests its metadata."""
     here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE, session=_SESSION)
     paused = here.pause()
-    # no fetch may be in flight: its error would make the client ask for metadata
+    # a fetch in flight would fail and make the client request metadata
     here.beat()
     lab.make_again(here.tps, each, here.group, here.consumer)
     here.beat()
@@ -97,12 +98,12 @@ def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
 def _next_member_reads(
     lab: Lab, group: str, tps: list[TopicPartition], first: int
 ) -> None:
-    """Fail unless another member reads one topic from this offset on to its end."""
+    """Fail unless another member reads the topic from ``first`` to its end."""
     successor = lab.consumer(group)
     successor.subscribe(tps[0].topic)
     successor.owns(tps, "the next member owns everything")
     for tp in tps:
-        # The consumer has read all records before this offset.
+        # When this record comes, all earlier records of the partition have been read.
         lab.beat(successor, tp, times=1)
         came, wanted = successor.offsets(tp), range(first, lab.end(tp))
         expect(came[:1] == [first], f"went on at {came[0]} instead of {first}")

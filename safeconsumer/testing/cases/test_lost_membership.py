@@ -1,4 +1,4 @@
-"""Membership that is lost and found again."""
+"""Tests a membership that is lost and regained."""
 
 import time
 
@@ -11,7 +11,7 @@ from safeconsumer.testing.cases.quiet import Pause
 from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over lost membership"
-# Seconds; longer than one poll waits in a rebalance.
+# Seconds, more than a poll waits in a rebalance.
 _NO_POLL = 5.0
 _SHORT = 0.1
 _SLOW = 2.0
@@ -20,9 +20,9 @@ _SETTLED_AFTER = 30.0
 
 def test_evicted_for_not_polling(lab: Lab) -> None:
     """
-    A member is evicted for not polling in time; when it is back, its pauses are in force.
+    The pauses of a member that was evicted for not polling are in force on its return.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
+    kafka-python 3.0, 2.3 and aiokafka lose the pause with the membership.
     confluent-kafka passes.
     """
     here = team(lab, each=0, max_poll_interval=_NO_POLL)
@@ -35,9 +35,9 @@ def test_evicted_for_not_polling(lab: Lab) -> None:
 
 def test_evicted_for_being_frozen(lab: Lab) -> None:
     """
-    A member is evicted while its process is frozen; when it is back, its pauses are, too.
+    The pauses of a member that was evicted while frozen are in force on its return.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
+    kafka-python 3.0, 2.3 and aiokafka lose the pause with the membership.
     confluent-kafka passes.
     """
     session = lab.broker.group_config["session_timeout_ms"] / 1000
@@ -76,10 +76,10 @@ def _come_back(here: Team, other: Consumer, paused: Pause) -> None:
 
 def test_a_join_outlasts_its_poll(lab: Lab) -> None:
     """
-    Two members that poll briefly, one of them rarely, settle on a new assignment.
+    Two members with short polls, one of which polls rarely, get a new assignment.
 
-    kafka-python 3.0 and 2.3 forget a join that outlasts its poll(): such a member has
-    no partitions any more, or goes on with those of others. aiokafka and
+    kafka-python 3.0 and 2.3 forget a join that outlasts its poll(). Such a member then
+    has no partitions, or continues with partitions of other members. aiokafka and
     confluent-kafka pass.
     """
     stem, group = lab.name("pattern"), lab.name("g")

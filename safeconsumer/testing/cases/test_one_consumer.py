@@ -1,4 +1,4 @@
-"""One consumer with partitions assigned by hand: pauses without a group."""
+"""Tests pauses of a consumer without a group, whose partitions are assigned manually."""
 
 import time
 from functools import partial
@@ -15,9 +15,9 @@ PART = "A consumer by itself"
 _LONG_FETCH = 1.0
 
 
-def test_buffered_records_wait(lab: Lab) -> None:
+def test_buffered_records_wait_while_paused(lab: Lab) -> None:
     """
-    A paused partition gives no record, buffered ones included.
+    A paused partition delivers no record, not even a buffered one.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -29,23 +29,23 @@ def test_buffered_records_wait(lab: Lab) -> None:
 
 def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    A partition that is paused while its fetch is in flight gives no record.
+    A partition that is paused while its fetch is in flight delivers no record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
     p0, p1 = lab.topic_with(3, partitions=2)
     consumer = lab.assigned([p0, p1], fetch_wait=_LONG_FETCH)
     take(consumer, [p0, p1], 3)
-    consumer.poll()  # at the end: its fetch waits at the broker when this returns
+    consumer.poll()  # at the log's end, so a fetch waits at the broker after this call
     paused = pause(lab, consumer, [p0])
-    lab.produce(p0, 5)  # the broker answers that fetch
+    lab.produce(p0, 5)  # the broker answers the waiting fetch
     lab.beat(consumer, p1)
     paused.prove()
 
 
-def test_before_the_first_record(lab: Lab) -> None:
+def test_paused_before_the_first_record(lab: Lab) -> None:
     """
-    A partition that is paused before its first record gives that record first later.
+    A partition that is paused before its first record later delivers that record first.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -58,11 +58,11 @@ def test_before_the_first_record(lab: Lab) -> None:
 
 def test_resume_in_mid_batch(lab: Lab) -> None:
     """
-    A partition that is resumed in the middle of a batch goes on there.
+    A partition that was paused in the middle of a batch continues there when resumed.
 
-    kafka-python 3.0 gives no record of it any more: it puts back what was parked only
-    into an empty slot, and a batch that was read to its end stays in that. 2.3,
-    aiokafka and confluent-kafka pass.
+    kafka-python 3.0 delivers no more records of the partition. It puts parked records
+    back only into an empty slot, and a batch that was read to its end stays in the
+    slot. 2.3, aiokafka and confluent-kafka pass.
     """
     p0, p1 = lab.topic(2)
     lab.produce(p1, 300)
@@ -78,11 +78,12 @@ def test_resume_in_mid_batch(lab: Lab) -> None:
 
 def test_five_of_six_resumed(lab: Lab) -> None:
     """
-    Six partitions are paused after their first records; five are resumed and go on.
+    Of six partitions paused after their first records, five continue when resumed.
 
-    The program of kafka-python's issue 2011. kafka-python 3.0 gives nothing more of
-    four of the five: a batch that was half read stays in the one slot. 2.3, aiokafka
-    and confluent-kafka pass.
+    The case repeats the program of kafka-python's issue 2011, and resumes five
+    partitions. kafka-python 3.0 delivers no more records of four of the five, because a
+    batch that was half read stays in the only slot. 2.3, aiokafka and confluent-kafka
+    pass.
     """
     tps = lab.topic_with(50, partitions=6)
     consumer = lab.assigned(tps)
@@ -104,12 +105,12 @@ def test_five_of_six_resumed(lab: Lab) -> None:
     pauses[kept].prove()
 
 
-def test_resume_around_fetches(lab: Lab) -> None:
+def test_pause_and_resume_around_fetches(lab: Lab) -> None:
     """
-    Partitions are paused and resumed around fetches in flight: all records come, in order.
+    All records come in order if partitions are paused and resumed during fetches.
 
-    kafka-python 3.0 gives only some of them: the same slot is not free. 2.3, aiokafka
-    and confluent-kafka pass.
+    kafka-python 3.0 delivers only some of the records, because its only slot is not
+    free. 2.3, aiokafka and confluent-kafka pass.
     """
     p0, p1 = lab.topic(2)
     consumer = lab.assigned([p0, p1], fetch_wait=0.3)
@@ -129,14 +130,14 @@ def test_resume_around_fetches(lab: Lab) -> None:
         paused.expect_flows()
 
 
-def test_hundred_cycles(lab: Lab) -> None:
+def test_hundred_pauses_and_resumes(lab: Lab) -> None:
     """
-    Two partitions are paused in turns, 100 times: each record comes once, in order.
+    Each record comes once and in order if two partitions are paused in turns 100 times.
 
-    By poll at first, and then by iteration.
+    The case polls at first, and then iterates.
 
-    kafka-python 3.0 passes, but for runs in which it starves as in the two cases above.
-    2.3, aiokafka and confluent-kafka pass.
+    kafka-python 3.0 passes, except for runs in which it starves as in the two cases
+    above. 2.3, aiokafka and confluent-kafka pass.
     """
     tps = lab.topic_with(200, partitions=2)
     consumer = lab.assigned(tps)
@@ -155,10 +156,10 @@ def test_hundred_cycles(lab: Lab) -> None:
 
 def test_seek_while_paused(lab: Lab) -> None:
     """
-    A seek while paused wins over buffered records, and does not resume.
+    A seek while paused overrides buffered records, and does not resume.
 
-    kafka-python 3.0 gives nothing after the resume: the same slot is not free. 2.3,
-    aiokafka and confluent-kafka pass.
+    kafka-python 3.0 delivers nothing after the resume, because its only slot is not
+    free. 2.3, aiokafka and confluent-kafka pass.
     """
     consumer, half_read, other = _half_read(lab)
     for target in (200, 10):
@@ -171,7 +172,7 @@ def test_seek_while_paused(lab: Lab) -> None:
 
 def test_position_while_paused(lab: Lab) -> None:
     """
-    position() stays at the next record while paused.
+    position() stays at the next record while the partition is paused.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -182,15 +183,15 @@ def test_position_while_paused(lab: Lab) -> None:
     expect(position == 1, f"position {position}, 1 record was delivered")
 
 
-def test_all_paused_does_not_spin(lab: Lab) -> None:
+def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
     """
-    With everything paused a poll waits as long as asked, and computes nothing.
+    A poll with everything paused waits for its whole timeout, and uses no CPU time.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
     consumer, half_read, other = _half_read(lab)
     paused = pause(lab, consumer, [half_read, other])
-    consumer.poll()  # the answers in flight have arrived
+    consumer.poll()  # after this poll the answers in flight have arrived
     start, cpu = time.monotonic(), consumer.cpu()
     consumer.poll(1.0)
     consumer.poll(1.0)
@@ -202,13 +203,14 @@ def test_all_paused_does_not_spin(lab: Lab) -> None:
 
 def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
     """
-    A signal handler raises in a poll, at each place in turn: later polls give all, once.
+    Every record comes once although a signal handler raises at each place of a poll.
 
-    Job runners set time limits by such a handler.
+    Job runners set time limits with such a handler.
 
-    kafka-python 3.0 hangs: the lock of a wait stays taken. 2.3 never gives some of the
-    records that the poll had taken, and confluent-kafka not the one that it was about
-    to return. aiokafka, whose time limits cancel a task, passes.
+    kafka-python 3.0 hangs, because the lock of a wait stays locked. 2.3 never delivers
+    some of the records that the interrupted poll had taken, and confluent-kafka loses
+    the record that it was about to return. aiokafka, whose time limits cancel a task,
+    passes.
     """
     tps = lab.topic_with(1, partitions=2)
     consumer = lab.assigned(tps)
@@ -218,12 +220,13 @@ def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
         lab.produce(tps)
 
 
-def test_bad_target_among_good_ones(lab: Lab) -> None:
+def test_pause_of_one_bad_partition_among_good_ones(lab: Lab) -> None:
     """
-    A pause of good targets and a bad one pauses the good ones, or refuses all.
+    A pause of good targets and a bad one pauses the good ones, or is refused.
 
-    kafka-python 3.0 and 2.3 raise a bare KeyError, aiokafka an IllegalStateError, and
-    each leaves the good one paused. confluent-kafka leaves the bad one out.
+    kafka-python 3.0 and 2.3 raise a bare KeyError, aiokafka raises an
+    IllegalStateError, and all of them leave the good target paused. confluent-kafka
+    ignores the bad target.
     """
     p0, p1 = lab.topic_with(5, partitions=2)
     (elsewhere,) = lab.topic(1)
@@ -240,12 +243,12 @@ def test_bad_target_among_good_ones(lab: Lab) -> None:
         start.expect_nothing()
 
 
-def test_assigned_away_and_back(lab: Lab) -> None:
+def test_paused_partition_unassigned_and_back(lab: Lab) -> None:
     """
-    A paused partition is unassigned and assigned again: it is still paused.
+    A paused partition that is unassigned and assigned again is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    A plain pause of safeconsumer ends there as well, and a strict one stays.
+    With safeconsumer a plain pause ends as well, and a strict pause stays.
     confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(5, partitions=2)
@@ -258,37 +261,37 @@ def test_assigned_away_and_back(lab: Lab) -> None:
     consumer.assign([p0, p1])
     lab.beat(consumer, p1)
     paused.expect_nothing()
-    paused.taken[p0] = 0  # no group: it begins at the start
+    paused.taken[p0] = 0  # without a group the consumer starts at the first record
     paused.prove()
 
 
-def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
+def test_unassigned_and_back_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    A paused partition is given up with a fetch in flight, and taken back: it is quiet.
+    A paused partition that is unassigned during a fetch and assigned again is quiet.
 
-    The program paused it by name.
+    The program paused the partition by name.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    A plain pause of safeconsumer ends there as well, and a strict one stays.
+    With safeconsumer a plain pause ends as well, and a strict pause stays.
     confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(3, partitions=2)
     consumer = lab.assigned([p0, p1], fetch_wait=_LONG_FETCH)
     take(consumer, [p0, p1], 3)
-    consumer.poll()  # at the end: its fetch waits at the broker when this returns
+    consumer.poll()  # at the log's end, so a fetch waits at the broker after this call
     paused = pause(lab, consumer, [p0], "named")
     consumer.assign([p1])
-    lab.produce(p0, 5)  # the broker answers that fetch
+    lab.produce(p0, 5)  # the broker answers the waiting fetch
     lab.beat(consumer, p1)
     consumer.assign([p0, p1])
     lab.beat(consumer, p1)
     paused.expect_nothing()
-    paused.taken[p0] = 0  # no group: it begins at the start
+    paused.taken[p0] = 0  # without a group the consumer starts at the first record
     paused.prove()
 
 
 def _half_read(lab: Lab) -> tuple[Consumer, TopicPartition, TopicPartition]:
-    """Return a consumer that read one record of many, that partition, and another."""
+    """Return a consumer, the partition of which it has read one record, and another one."""
     tps = lab.topic_with(300, partitions=2)
     consumer = lab.assigned(tps)
     until([consumer], lambda: consumer.log, "the first record", limit=1)

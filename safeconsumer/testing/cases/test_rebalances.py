@@ -1,4 +1,4 @@
-"""A consumer in a group: pauses over rebalances."""
+"""Tests pauses of a consumer in a group over rebalances."""
 
 from safeconsumer.testing.cases.consumer import JOINING, Condition, reaches, until
 from safeconsumer.testing.cases.lab import Lab
@@ -12,15 +12,15 @@ PART = "Over rebalances"
 
 def test_still_paused_when_a_member_joins(lab: Lab) -> None:
     """
-    Another member joins: the partitions that this one keeps stay paused.
+    The partitions that a member keeps stay paused when another member joins.
 
-    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause:
-    an eager assignor revokes everything in each rebalance.
+    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
+    because an eager assignor revokes all partitions in each rebalance.
     """
     here = team(lab)
     paused = here.pause()
     lab.produce(here.witness, 300)
-    here.reads_one_more()  # with the rest of the 300 in its buffers
+    here.reads_one_more()  # the rest of the 300 records is in the buffer
     here.joined(limit=1)
     here.beat()
     paused.prove(here.mine())
@@ -28,10 +28,10 @@ def test_still_paused_when_a_member_joins(lab: Lab) -> None:
 
 def test_still_paused_when_a_member_dies(lab: Lab) -> None:
     """
-    Another member dies: the partitions that this one had stay paused.
+    The partitions that a member had stay paused when another member dies.
 
-    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause:
-    an eager assignor revokes everything in each rebalance.
+    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
+    because an eager assignor revokes all partitions in each rebalance.
     """
     here = team(lab, each=0)
     other = here.joined()
@@ -45,10 +45,10 @@ def test_still_paused_when_a_member_dies(lab: Lab) -> None:
 
 def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     """
-    Partitions are added to the topic: the others stay paused, the new ones flow.
+    When partitions are added to a topic, the others stay paused and the new ones flow.
 
-    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause:
-    an eager assignor revokes everything in each rebalance.
+    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
+    because an eager assignor revokes all partitions in each rebalance.
     """
     here = team(lab)
     paused = here.pause(how="named")
@@ -58,9 +58,9 @@ def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     paused.prove()
 
 
-def test_moves_and_returns(lab: Lab) -> None:
+def test_paused_partition_moves_and_returns(lab: Lab) -> None:
     """
-    A paused partition moves to another member and back: it is still paused.
+    A paused partition that moves to another member and back is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -74,20 +74,21 @@ def test_moves_and_returns(lab: Lab) -> None:
     paused.prove(theirs)
 
 
-def test_another_member_went_on_meanwhile(lab: Lab) -> None:
+def test_another_member_read_on_in_between(lab: Lab) -> None:
     """
-    A paused partition returns after another member read on, and continues at its commit.
+    A paused partition that returns continues at the commit of the other member.
 
-    The partition stays paused until the program resumes it.
+    The other member has read on, and the partition stays paused until the program
+    resumes it.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
     """
     here = team(lab, each=300, auto_commit=True)
     here.reads_one_more()
-    paused = here.pause()  # with the rest of the 300 of each in its buffers
+    paused = here.pause()  # the rest of the 300 records of each is in the buffers
     other = here.joined()
-    paused.expect_nothing()  # or ``other`` would not read these records
+    paused.expect_nothing()  # otherwise ``other`` would not read these records
     theirs = set(here.tps) - here.mine()
     lasts = {(tp, lab.end(tp) - 1) for tp in theirs}
     until(
@@ -109,12 +110,13 @@ def test_another_member_went_on_meanwhile(lab: Lab) -> None:
 
 def test_paused_before_each_poll(lab: Lab) -> None:
     """
-    KAFKA-13463: a program that pauses its assignment before each poll gets no record.
+    A program that pauses its assignment before each poll gets no record (KAFKA-13463).
 
     The partitions continue at the next record once they are resumed.
 
-    kafka-python 3.0, 2.3 and aiokafka deliver what a poll() gains: it was not assigned
-    yet when the loop paused. confluent-kafka passes.
+    kafka-python 3.0, 2.3 and aiokafka deliver records of partitions that a poll()
+    gains, because these were not assigned yet when the loop paused. confluent-kafka
+    passes.
     """
     here = team(lab)
     start = note(lab, here.consumer, here.tps)
@@ -135,7 +137,7 @@ def test_paused_before_each_poll(lab: Lab) -> None:
 
 
 def _pausing(here: Team, condition: Condition) -> Condition:
-    # The cases check a condition before each poll.
+    # Pauses in the condition, because the cases check a condition before each poll.
     def paused_and_asked() -> object:
         here.consumer.pause(here.mine())
         return condition()
@@ -145,7 +147,7 @@ def _pausing(here: Team, condition: Condition) -> Condition:
 
 def test_paused_by_the_listener(lab: Lab) -> None:
     """
-    Partitions that the listener pauses at their assignment give no record.
+    Partitions that the listener pauses at their assignment deliver no record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -162,14 +164,14 @@ def test_paused_by_the_listener(lab: Lab) -> None:
     start.prove()
 
 
-def test_the_rest_beside_another_pause(lab: Lab) -> None:
+def test_pausing_the_rest_beside_another_owners_partition(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) works beside another owner's pause of a partition.
 
     Partitions that move away and back stay paused, as without the other owner.
 
-    kafka-python 3.0, 2.3 and aiokafka, which know no owners, forget the pause, as the
-    Java client documents. confluent-kafka has no paused().
+    kafka-python 3.0, 2.3 and aiokafka, which have no owners of pauses, forget the
+    pause, as the Java client documents. confluent-kafka has no paused().
     """
     here = team(lab)
     others = here.tps[0]
@@ -184,13 +186,14 @@ def test_the_rest_beside_another_pause(lab: Lab) -> None:
     paused.prove(theirs - {others})
 
 
-def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
+def test_pausing_the_rest_beside_another_owners_topic(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) works beside another owner's pause of the topic.
 
-    When that pause ends, this one still keeps the partitions quiet.
+    When the other owner's pause ends, the program's own pause keeps the partitions
+    quiet.
 
-    kafka-python pauses partitions only, so it is skipped there.
+    kafka-python pauses only partitions, so the case is skipped for it.
     """
     here = team(lab)
     here.consumer.pause_topic_by_another(here.topic)
@@ -202,9 +205,9 @@ def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
     paused.prove()
 
 
-def test_the_rest_paused_by_the_listener(lab: Lab) -> None:
+def test_listener_pauses_the_rest(lab: Lab) -> None:
     """
-    A listener that pauses assigned partitions missing in paused() keeps all quiet.
+    All partitions are quiet if a listener pauses assigned partitions not in paused().
 
     kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
     """
@@ -222,10 +225,10 @@ def test_the_rest_paused_by_the_listener(lab: Lab) -> None:
 
 def test_paused_before_the_first_poll(lab: Lab) -> None:
     """
-    A pause between subscribe() and the first poll holds, or is refused.
+    A pause between subscribe() and the first poll is in force, or is refused.
 
-    kafka-python 3.0 and 2.3 raise a bare KeyError, aiokafka a bare AssertionError.
-    confluent-kafka takes the pause and forgets it.
+    kafka-python 3.0 and 2.3 raise a bare KeyError, and aiokafka a bare AssertionError.
+    confluent-kafka accepts the pause and forgets it.
     """
     tps = lab.topic_with(20, partitions=4)
     consumer = lab.consumer(lab.name("g"))
@@ -246,9 +249,9 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
     start.prove()
 
 
-def test_paused_names_what_is_quiet(lab: Lab) -> None:
+def test_paused_returns_only_quiet_partitions(lab: Lab) -> None:
     """
-    paused() names the partitions that the program has paused, and none that flow.
+    paused() returns the partitions that the program has paused, and none that flow.
 
     kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no such call.
     """
@@ -279,7 +282,7 @@ def test_paused_member_stays_a_member(lab: Lab) -> None:
     paused = here.pause()
     here.consumer.pause([here.witness])
     here.consumer.events()
-    for _ in range(12):  # for longer than the interval allows without a poll
+    for _ in range(12):  # longer than the maximum poll interval
         here.consumer.poll(0.5)
     happened = here.consumer.events()
     expect(not happened, f"{', '.join(happened)} while nothing happened")
@@ -290,7 +293,7 @@ def test_paused_member_stays_a_member(lab: Lab) -> None:
 
 def test_commit_while_paused(lab: Lab) -> None:
     """
-    commit() while paused commits the delivered records, not the buffered ones.
+    commit() during a pause commits the delivered records, not the buffered ones.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -306,7 +309,7 @@ def test_commit_while_paused(lab: Lab) -> None:
 
 def test_closed_while_paused(lab: Lab) -> None:
     """
-    A paused consumer can be closed; the next one continues at the next record.
+    After a paused consumer is closed, the next consumer continues at the next record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -324,7 +327,7 @@ def test_closed_while_paused(lab: Lab) -> None:
         timeout=JOINING,
     )
     for tp in here.tps:
-        # The consumer has read all records before this offset.
+        # When this record comes, all earlier records of the partition have been read.
         lab.beat(successor, tp, times=1)
         came = successor.offsets(tp)
         expect(

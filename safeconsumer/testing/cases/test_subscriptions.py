@@ -1,4 +1,4 @@
-"""Changed subscriptions, and topics that are deleted and recreated."""
+"""Tests changed subscriptions, and topics that are deleted and recreated."""
 
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.quiet import pause
@@ -7,12 +7,12 @@ from safeconsumer.testing.cases.team import team
 PART = "Over changed subscriptions"
 
 
-def test_unsubscribed_and_back(lab: Lab) -> None:
+def test_paused_consumer_unsubscribed_and_back(lab: Lab) -> None:
     """
     Paused partitions are still paused after unsubscribe() and subscribe().
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    A plain pause of safeconsumer ends there as well, and a strict one stays.
+    With safeconsumer a plain pause ends as well, and a strict pause stays.
     confluent-kafka passes.
     """
     here = team(lab)
@@ -24,9 +24,9 @@ def test_unsubscribed_and_back(lab: Lab) -> None:
     paused.prove()
 
 
-def test_another_topic_and_back(lab: Lab) -> None:
+def test_paused_topic_unsubscribed_and_back(lab: Lab) -> None:
     """
-    A paused topic is unsubscribed and subscribed again: it is still paused.
+    A paused topic that is unsubscribed and subscribed again is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -42,14 +42,14 @@ def test_another_topic_and_back(lab: Lab) -> None:
     paused.prove()
 
 
-def test_topic_created_again(lab: Lab) -> None:
+def test_paused_topic_deleted_and_recreated(lab: Lab) -> None:
     """
-    A paused topic is deleted and recreated: it is still paused.
+    A paused topic that is deleted and recreated is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
     """
-    # By pattern: a consumer that asks for a topic by name may have it created.
+    # The subscription is by pattern, because a request for a topic by name may create it.
     stem = lab.name("again")
     tps = lab.topic(4, f"{stem}-goes")
     (witness,) = lab.topic(1, f"{stem}-stays")

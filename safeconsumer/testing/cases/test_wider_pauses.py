@@ -1,4 +1,4 @@
-"""Pauses of more than the partitions that are assigned now."""
+"""Tests pauses of more than the currently assigned partitions."""
 
 from safeconsumer.testing.cases.consumer import JOINING
 from safeconsumer.testing.cases.lab import Lab
@@ -8,11 +8,11 @@ from safeconsumer.testing.cases.team import team
 PART = "Wider pauses"
 
 
-def test_topic_with_later_partitions(lab: Lab) -> None:
+def test_paused_topic_gains_partitions(lab: Lab) -> None:
     """
     A pause of a topic covers partitions that are added later.
 
-    kafka-python pauses partitions only, so it is skipped there.
+    kafka-python pauses only partitions, so the case is skipped for it.
     """
     here = team(lab)
     here.consumer.pause_topic(here.topic)
@@ -26,11 +26,11 @@ def test_topic_with_later_partitions(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_pattern_with_later_topics(lab: Lab) -> None:
+def test_paused_pattern_matches_later_topics(lab: Lab) -> None:
     """
     A pause of a pattern covers topics that are created later.
 
-    kafka-python pauses partitions only, so it is skipped there.
+    kafka-python pauses only partitions, so the case is skipped for it.
     """
     stem = lab.name("pattern")
     old = lab.topic(2, f"{stem}-old")
@@ -49,11 +49,11 @@ def test_pattern_with_later_topics(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_starts_paused(lab: Lab) -> None:
+def test_consumer_starts_paused(lab: Lab) -> None:
     """
     A consumer that starts paused gets no record of its first assignment.
 
-    kafka-python pauses partitions only, so it is skipped there.
+    kafka-python pauses only partitions, so the case is skipped for it.
     """
     tps = lab.topic_with(20, partitions=4)
     consumer = lab.consumer(lab.name("g"))
@@ -68,15 +68,15 @@ def test_starts_paused(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_follows_to_the_next_owner(lab: Lab) -> None:
+def test_pause_follows_to_the_next_owner(lab: Lab) -> None:
     """
-    A paused partition that moves to another member is paused there.
+    A paused partition that moves to another member is paused in that member, too.
 
-    In kafka-python a pause belongs to one consumer, so it is skipped there. KAFKA-13463
-    suggests such a hand-over.
+    In kafka-python a pause belongs to one consumer, so the case is skipped for it.
+    KAFKA-13463 suggests such a hand-over.
     """
     here = team(lab, carries=True)
-    # Before the join, which carries the pause; then the partitions move.
+    # The pause comes before the join, which carries the pause before the partitions move.
     here.pause(how="named")
     other = here.joined(carries=True)
     theirs = sorted(set(here.tps) - here.mine())

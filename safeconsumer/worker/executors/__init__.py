@@ -1,4 +1,4 @@
-"""Runs handlers in threads, in processes or on an event loop."""
+"""Runs handlers in threads, in processes or in an event loop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
@@ -21,31 +21,32 @@ class Runner(Protocol):
 
     @property
     def slots(self) -> Sequence[Slot]:
-        """The slots in which handlers run."""
+        """The slots in which the runner runs handlers."""
 
     def start(self) -> None:
-        """Begin, without waiting until it has begun."""
+        """Start the runner, without waiting until it is ready."""
 
     def wait_ready(self, seconds: float) -> bool:
         """
-        Return whether it has begun within this many seconds.
+        Wait up to ``seconds`` for the runner; return whether it is ready.
 
         Raises:
-            LifespanError: the lifespan could not be entered, so it never will.
+            LifespanError: the lifespan could not be entered, so the runner never gets
+                ready.
         """
 
     def recall(self) -> None:
-        """Return handed-over records that have not begun; from now on no record begins."""
+        """Return records that are handed over but not begun, and start no record any more."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """End within this many seconds, without waiting for handlers that take longer."""
+        """Stop within ``seconds``, without waiting for handlers that take longer."""
 
 
 def choose(
     executor: ExecutorName, decisions: Decisions, calls: Calls, count: int
 ) -> Runner:
     """
-    Make the runner that runs ``count`` handlers at a time.
+    Make a runner that runs ``count`` handlers at a time.
 
     Raises:
         WorkerSettingError: the executor cannot run this handler.
@@ -61,12 +62,12 @@ def choose(
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:
     """
-    Refuse a handler of a kind that the executor does not call.
+    Refuse a handler of a kind that the executor cannot call.
 
     Raises:
         WorkerSettingError: the executor awaits and the handler is not a coroutine
-            function, or the other way round; or the handler is a generator, over which
-            nothing iterates.
+            function, or the other way round; or the handler is a generator function,
+            which no executor iterates over.
     """
     if is_generator(handle):
         message = (
@@ -88,10 +89,10 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
 
 def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
     """
-    Refuse a lifespan that the executor cannot enter where its handlers run.
+    Refuse a lifespan that cannot be entered where the executor's handlers run.
 
     Raises:
-        WorkerSettingError: the executor cannot enter it.
+        WorkerSettingError: the executor cannot enter the lifespan.
     """
     if lifespan is None:
         return

@@ -1,4 +1,4 @@
-"""Runs coroutine handlers, on an event loop in a separate thread or on the user's loop."""
+"""Runs coroutine handlers in an event loop, in a separate thread or the user's own."""
 
 import asyncio
 import contextlib
@@ -32,18 +32,18 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 
 T = TypeVar("T")
-# The share of the time for the end that handlers and the lifespan get before they are
+# The shares of the time for stopping after which handlers and the lifespan are
 # cancelled once more, together with the tasks that handlers left behind.
 _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
 class Coroutines:
     """
-    Runs a given number of coroutines at a time, on one event loop.
+    Runs a given number of coroutines at a time, in one event loop.
 
     Each hand-over of records has its own asyncio task, in a copy of the context in
-    which the lifespan was entered: a handler that cancels its task affects no other.
-    Each call of a handler has its own copy of the context.
+    which the lifespan was entered, so a handler that cancels its task affects no other
+    hand-over. Each call of a handler has its own copy of the context.
     """
 
     def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
@@ -72,15 +72,15 @@ class Coroutines:
 
     def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """
-        Run handlers in a loop that runs already.
+        Run handlers in an event loop that is already running.
 
-        Call it in that loop, before the start.
+        Call this method in that loop, before :meth:`start`.
         """
         self._theirs = loop
         self._context = contextvars.copy_context()
 
     def start(self) -> None:
-        """Start the loop, or begin in the user's loop."""
+        """Start a loop in a thread, or start in the user's loop."""
         if self._theirs is None:
             threading.Thread(
                 target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
@@ -89,25 +89,25 @@ class Coroutines:
             self._theirs.call_soon_threadsafe(self._begin, context=self._context)
 
     def wait_ready(self, seconds: float) -> bool:
-        """Return whether the lifespan was entered within this many seconds."""
+        """Wait up to ``seconds`` for the lifespan; return whether it was entered."""
         is_over = self._entered.wait(seconds)
         if self._error is not None:
             raise self._error
         return is_over
 
     def recall(self) -> None:
-        """Do nothing: a coroutine begins at once with a record that it has claimed."""
+        """Do nothing, because a coroutine immediately starts the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Cancel running handlers, leave the lifespan, and end our own loop."""
+        """Cancel running handlers, leave the lifespan, and stop a loop that was started."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
         self._decisions.queue.listen(None)
         self._decisions.queue.end()
-        if self._loop is None:  # it has not begun, and ends when it begins
+        if self._loop is None:  # the loop has not started, and stops when it does
             return
-        with contextlib.suppress(RuntimeError):  # it has ended
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._cancel)
         self._ended.wait(seconds)
 
@@ -121,7 +121,7 @@ class Coroutines:
             while not main.done():
                 self._run_until(loop, main)
             loop.run_until_complete(self._end_left_over())
-        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error, healthy() shows it
             self._fail(error)
         finally:
             loop.close()
@@ -130,23 +130,23 @@ class Coroutines:
     def _run_until(
         self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
     ) -> None:
-        # If a task that a handler began raises one of these exceptions, the loop ends.
+        # If a task that a handler started raises one of these exceptions, the loop stops.
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             self._decisions.fail(error)
 
     def _begin(self) -> None:
-        # Tasks that handlers left behind continue in the user's loop like the user's
-        # own tasks.
-        assert self._theirs is not None  # noqa: S101 - it runs this
+        # Tasks that handlers left behind continue in the user's loop, like other tasks.
+        assert self._theirs is not None  # noqa: S101 - the loop runs this
         main = self._begin_in(self._theirs)
         main.add_done_callback(lambda _: self._ended.set())
 
     def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
         self._ident = threading.get_ident()
-        # The loop is set first, as an eager task runs in create_task() already. From here
-        # on a stop cancels in this loop, after the task is known.
+        # The loop is set first, because an eager task already runs in create_task().
+        # From this point on, stop() cancels the task in this loop, once the task is
+        # known.
         self._loop = loop
         main = self._main = loop.create_task(self._live())
         if self._is_over:
@@ -158,7 +158,7 @@ class Coroutines:
         try:
             self._state = await enter_async(stack, self._calls.lifespan)
             self._context = contextvars.copy_context()
-        except BaseException as error:  # noqa: BLE001 - wait_ready() raises it
+        except BaseException as error:  # noqa: BLE001 - wait_ready() raises the error
             self._error = error
             return
         finally:
@@ -166,23 +166,23 @@ class Coroutines:
         try:
             if not self._is_over:
                 await self._work_all()
-        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error, healthy() shows it
             self._fail(error)
         try:
             await stack.aclose()
-        except BaseException as error:  # noqa: BLE001 - run() raises it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error
             self._decisions.fail(not_left(error))
 
     async def _work_all(self) -> None:
         self._decisions.queue.listen(self._wake)
         self._hand_out()
         while not self._stopping.is_set():
-            # A program that cancels all tasks of its loop does not end the worker.
+            # A program that cancels all tasks of its loop does not stop the worker.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._stopping.wait()
         try:
             await self._end_calls(None)
-        except asyncio.CancelledError:  # the first part of the time is over
+        except asyncio.CancelledError:  # the first part of the time has passed
             await self._end_calls(self._seconds * (_SECOND_PART - _FIRST_PART))
 
     async def _end_calls(self, seconds: float | None) -> None:
@@ -197,7 +197,7 @@ class Coroutines:
                 end_slot(slot, self._decisions.fail, error)
 
     def _cancel(self) -> None:
-        assert self._loop is not None  # noqa: S101 - it runs this
+        assert self._loop is not None  # noqa: S101 - the loop runs this
         assert self._main is not None  # noqa: S101 - likewise
         self._stopping.set()
         if not self._entered.is_set():
@@ -220,12 +220,13 @@ class Coroutines:
     # ------------------------------------------------------------ handing out
 
     def _wake(self) -> None:
-        # The queue calls this under its lock, on any thread; one call serves many records.
-        # Without a free slot no call is made: the next slot that is freed claims work.
+        # The queue calls this method under its lock, on any thread. One scheduled call
+        # serves many records. Without a free slot no call is scheduled, because the
+        # next freed slot claims work.
         if self._free and not self._is_woken:
             self._is_woken = True
-            assert self._loop is not None  # noqa: S101 - it is listened from there
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            assert self._loop is not None  # noqa: S101 - the loop has called listen()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._hand_out)
 
     def _hand_out(self) -> None:
@@ -236,14 +237,14 @@ class Coroutines:
                 if task is None:
                     return
                 self._start_task(task, self._free.pop())
-        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error, healthy() shows it
             self._fail(error)
 
     def _start_task(self, task: Task, slot: Slot) -> None:
-        assert self._loop is not None  # noqa: S101 - it runs this
+        assert self._loop is not None  # noqa: S101 - the loop runs this
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         if task.letter is not None:
-            # A daemon: a sink that does not return keeps no process alive.
+            # A daemon thread, so that a sink that does not return keeps no process alive.
             threading.Thread(
                 target=self._call_sink,
                 args=(task, slot),
@@ -264,7 +265,7 @@ class Coroutines:
             if not self._is_over:
                 end_slot(slot, self._decisions.fail, error)
             return
-        if slot.task is task:  # the task was cancelled before it began
+        if slot.task is task:  # the asyncio task was cancelled before it started
             self._complete(Outcome(task=task, left=task.indexes), slot)
         self._take_back(slot)
 
@@ -280,22 +281,23 @@ class Coroutines:
     # ------------------------------------------------------------ handlers
 
     def _call_sink(self, task: Task, slot: Slot) -> None:
-        assert self._loop is not None  # noqa: S101 - its thread was started there
+        assert self._loop is not None  # noqa: S101 - the loop started this thread
         slot.stack = functools.partial(tracebacks.of_thread, threading.get_ident())
         try:
-            # No variable has the outcome: the traceback of a sink's error leads back to
-            # this frame, and would keep the sink's variables until the next collection.
+            # No variable keeps the outcome, because the traceback of a sink's error
+            # refers back to this frame and would keep the sink's variables alive until
+            # the next collection.
             self._complete(self._outcome_of_sink(task, slot), slot)
-        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error, healthy() shows it
             end_slot(slot, self._decisions.fail, error)
             return
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._take_back, slot)
 
     def _outcome_of_sink(self, task: Task, slot: Slot) -> Outcome:
         try:
             return call_sink(self._decisions.queue.policy.sink, task, slot)
-        except BaseException as error:  # noqa: BLE001 - our own: the sink's were caught
+        except BaseException as error:  # noqa: BLE001 - an error of this code, not of the sink
             return executor_failed(task, error)
 
     async def _work(self, task: Task, slot: Slot) -> None:
@@ -304,7 +306,7 @@ class Coroutines:
     async def _run_safely(self, task: Task, slot: Slot) -> Outcome:
         try:
             return await self._run(task, slot)
-        except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
+        except BaseException as error:  # noqa: BLE001 - an error of this code, not of a handler
             return executor_failed(task, error)
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
@@ -312,14 +314,14 @@ class Coroutines:
         if self._decisions.queue.policy.is_batch:
             return await self._run_batch(task, slot, context)
         ours = asyncio.current_task()
-        assert ours is not None  # noqa: S101 - it runs this
+        assert ours is not None  # noqa: S101 - the loop runs this
         records, indexes, epoch = task.records, task.indexes, task.epoch
         began = now = time.monotonic()
         until = began + self._decisions.queue.policy.lane_seconds
         for count, index in enumerate(indexes):
             slot.index, slot.began = index, now
             if epoch.is_held or now > until or ours.cancelling():
-                break  # the cancellation of this task was for a record that is done
+                break  # the task was cancelled for a record that is done
             error = await self._raised_by(records[index], slot, context)
             before, now = now, time.monotonic()
             if error is not None:
@@ -329,8 +331,8 @@ class Coroutines:
                         and ours.cancelling()
                         and isinstance(error, HandlerCancelledError)
                     ):
-                        # a late cancellation, for an earlier record: this record is
-                        # called alone
+                        # a late cancellation for an earlier record; this record is
+                        # called again alone
                         break
                     return Outcome(
                         task=task,
@@ -341,7 +343,7 @@ class Coroutines:
                         failing=now - before,
                     )
                 finally:
-                    # Its traceback leads back to this frame, see _call_sink().
+                    # The error's traceback refers back to this frame, see _call_sink().
                     error = None
             records[index] = None
         else:
@@ -361,7 +363,7 @@ class Coroutines:
         try:
             return batch_failed(task, error, seconds)
         finally:
-            error = None  # see above
+            error = None  # see _call_sink()
 
     async def _raised_by(
         self,
@@ -373,7 +375,7 @@ class Coroutines:
         slot.stack = functools.partial(tracebacks.of_coroutine, call, self._ident)
         try:
             await in_copied_context(call)
-        except BaseException as error:  # noqa: BLE001 - any error is this record's
+        except BaseException as error:  # noqa: BLE001 - any error is the record's failure
             return failure_of(error)
         return None
 
@@ -386,9 +388,9 @@ def in_copied_context(
     coroutine: Coroutine[Any, Any, T],
 ) -> Generator[Any, Any, T]:
     """
-    Await a coroutine in a copy of the context: variables that it sets end with it.
+    Await a coroutine in a copy of the context, so that variables it sets end with it.
 
-    A task for each call would have the same effect, and costs four times as much.
+    A task for each call would have the same effect, but costs four times as much.
     """
     run = contextvars.copy_context().run
     step, value = coroutine.send, None
@@ -396,13 +398,13 @@ def in_copied_context(
         try:
             waits_for = run(step, value)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # it is the coroutine's
+            return end.value  # type: ignore[no-any-return]  # the coroutine's result
         finally:
-            # As in call_each(), no variable has the error when this ends.
+            # As in call_each(), no variable keeps the error after the return.
             value = None
         try:
             step, value = coroutine.send, (yield waits_for)
-        except BaseException as error:  # noqa: BLE001 - the coroutine gets it
+        except BaseException as error:  # noqa: BLE001 - passed to the coroutine
             step, value = coroutine.throw, error
         finally:
-            del waits_for  # a failed future has the error, too
+            del waits_for  # a failed future keeps the error, too

@@ -1,4 +1,4 @@
-"""Enters and leaves the context manager of a worker's ``lifespan`` where handlers run."""
+"""Enters and leaves a worker's ``lifespan`` where its handlers run."""
 
 import contextlib
 import functools
@@ -24,16 +24,16 @@ from safeconsumer.worker.tracebacks import shown
 
 def refuse_no_maker(lifespan: object) -> None:
     """
-    Refuse an object that makes no context manager if called without arguments.
+    Refuse an object that does not make a context manager when called without arguments.
 
     Raises:
-        WorkerSettingError: it is a context manager itself; it cannot be
-            called, or needs arguments; or it makes a generator or a coroutine.
+        WorkerSettingError: the object is a context manager itself; it cannot be called,
+            or requires arguments; or it makes a generator or a coroutine.
     """
     is_manager = isinstance(
         lifespan, AbstractContextManager | AbstractAsyncContextManager
     )
-    # An object that can be entered may also make context managers, as some pools do.
+    # A context manager may also make context managers when called, as some pools do.
     if is_manager and not _needs_nothing(lifespan):
         _refuse(
             f"lifespan must make a context manager, and {shown(lifespan)} is one: give "
@@ -41,7 +41,7 @@ def refuse_no_maker(lifespan: object) -> None:
         )
     if not callable(lifespan):
         _refuse(f"lifespan must be callable, not {shown(lifespan)}")
-    # A class makes its instances, whatever these do when they are called.
+    # A class makes instances, whatever its instances do when they are called.
     is_class = isinstance(lifespan, type)
     if not is_class and (is_generator(lifespan) or is_async(lifespan)):
         _refuse(
@@ -70,7 +70,8 @@ def _needs_nothing(lifespan: object) -> bool:
 
 
 def _is_decorated(lifespan: object) -> bool:
-    # True for the decorators of contextlib, which pass on all arguments.
+    # Returns whether a decorator of contextlib, which passes on all arguments, made the
+    # function.
     return getattr(_function(lifespan), "__globals__", None) is vars(contextlib)
 
 
@@ -89,10 +90,10 @@ def _refuse(message: str) -> NoReturn:
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Enter the context manager; return its value.
+    Make and enter the context manager; return its value.
 
     Raises:
-        LifespanError: making or entering it raised.
+        LifespanError: the context manager could not be made or entered.
     """
     if lifespan is None:
         return None
@@ -105,10 +106,10 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
 
 async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Enter the context manager, sync or async; return its value.
+    Make and enter the context manager, sync or async; return its value.
 
     Raises:
-        LifespanError: making or entering it raised.
+        LifespanError: the context manager could not be made or entered.
     """
     if lifespan is None:
         return None
@@ -122,7 +123,7 @@ async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> A
 
 
 def _checked(made: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - the user's own
-    # The messages of contextlib name neither the lifespan nor the executor.
+    # The error messages of contextlib name neither the lifespan nor the executor.
     if isinstance(made, AbstractContextManager):
         return made
     if isinstance(made, AbstractAsyncContextManager):
@@ -147,11 +148,11 @@ class LifespanThread:
     """
     Enters and leaves the lifespan in its own daemon thread.
 
-    So callers can limit their wait for it, and entering and leaving happen on one
-    thread, as a database connection may require.
+    The extra thread lets callers limit their wait, and makes entering and leaving
+    happen on the same thread, as a database connection may require.
 
     Attributes:
-        state: the lifespan's value, once it is entered.
+        state: the lifespan's value, once the lifespan is entered.
     """
 
     def __init__(
@@ -167,16 +168,16 @@ class LifespanThread:
         )
 
     def start(self) -> None:
-        """Begin to enter the lifespan, if there is one."""
+        """Start to enter the lifespan, if there is one."""
         if self._lifespan is not None:
             self._thread.start()
 
     def wait_entered(self, seconds: float) -> bool:
         """
-        Return whether the lifespan was entered within this many seconds.
+        Wait up to ``seconds`` for the lifespan; return whether it was entered.
 
         Raises:
-            LifespanError: it could not be entered.
+            LifespanError: the lifespan could not be entered.
         """
         is_over = self._lifespan is None or self._entered.wait(seconds)
         if self._error is not None:
@@ -184,7 +185,7 @@ class LifespanThread:
         return is_over
 
     def leave(self, seconds: float) -> None:
-        """Leave the lifespan, and wait up to this many seconds until it is left."""
+        """Leave the lifespan, and wait up to ``seconds`` until it is left."""
         self._leaving.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -201,5 +202,5 @@ class LifespanThread:
         self._leaving.wait()
         try:
             stack.close()
-        except BaseException as error:  # noqa: BLE001 - run() raises it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error
             self._fail(not_left(error))

@@ -33,24 +33,25 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
-# Seconds in which a process can end after a signal, or after it has closed its pipe.
+# Seconds that a process has to exit after a signal, or after it has closed its pipe.
 _GONE_SECONDS = 1.0
-# Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
-# may also be for the worker, which notices it when its loop turns.
+# Seconds to wait for a stop of the worker after a process was ended by a signal. A
+# signal such as that of a Ctrl-C may also be meant for the worker, which notices it on
+# the next turn of its loop.
 _RECALL_SECONDS = 1.0
-# The exit code of a process whose fork server has ended; the process may be alive.
+# The exit code of a process whose fork server has exited; the process may be alive.
 _UNKNOWN = 255
-# The most bytes of a stack: the capacity of a pipe that is not read.
+# The maximum bytes of a stack, which is the capacity of a pipe that nobody reads.
 _STACK_BYTES = 65_536
 
 
 @define(eq=False)
 class _Child:
     """
-    A process, the pipe to it, and another one for its stack.
+    A process, the pipe to the process, and another pipe for its stack.
 
-    The end of its pipe shows the end of the process: if the fork server was killed,
-    ``multiprocessing`` reports living processes as ended.
+    The end of the pipe shows that the process has ended. ``multiprocessing`` cannot
+    tell, because it reports living processes as ended if the fork server was killed.
     """
 
     process: Any
@@ -59,16 +60,16 @@ class _Child:
     _is_orphan: bool = False
 
     def readables(self) -> list[Any]:
-        """Return the objects that become readable with a message, or with its end."""
+        """Return the objects that become readable with a message or when the process ends."""
         return [self.pipe] if self._is_orphan else [self.pipe, self.process.sentinel]
 
     def has_message(self, seconds: float | None) -> bool:
         """
-        Wait for a message; return False if none comes in time.
+        Wait for a message; return False if no message arrives in time.
 
         Raises:
             EOFError: the process has ended, and a process that a handler forked keeps
-                the pipe open. If the pipe has ended as well, receiving raises this
+                the pipe open. If no process keeps the pipe open, receiving raises this
                 error.
         """
         poller = select.poll()
@@ -85,7 +86,7 @@ class _Child:
         return self.has_message(seconds)
 
     def last_message(self, seconds: float) -> LifespanError | None:
-        """Wait for its end; return why it could not leave its lifespan."""
+        """Wait for the end of the process; return why it could not leave its lifespan."""
         with contextlib.suppress(EOFError, OSError):
             while self.has_message(seconds):
                 message = self.pipe.recv()
@@ -94,8 +95,8 @@ class _Child:
         return None
 
     def last_stack(self) -> str:
-        """Return the stacks that the process wrote after the signal; "" if there are none."""
-        with contextlib.suppress(OSError):  # a stop has closed the pipe
+        """Return the stacks that the process wrote after the signal, or an empty text."""
+        with contextlib.suppress(OSError):  # stop() has closed the pipe
             if self.stack.poll(0):
                 found = os.read(self.stack.fileno(), _STACK_BYTES)
                 return found.decode("utf-8", "replace")
@@ -114,11 +115,11 @@ class _Child:
                 os.kill(self.process.pid, number)
 
     def kill(self) -> None:
-        """Kill it if it may be alive."""
+        """Kill the process if it may be alive."""
         self.signal(signal.SIGKILL)
 
     def end(self) -> int | None:
-        """Wait for its end and return its exit code; kill it if it does not end soon."""
+        """Wait for the process and return its exit code; kill it if it does not end soon."""
         until = time.monotonic() + _GONE_SECONDS
         self.last_message(_GONE_SECONDS)
         self.process.join(max(0.0, until - time.monotonic()))
@@ -133,7 +134,7 @@ def check_picklable(what: str, thing: object) -> None:
     Refuse an object that cannot be sent to another process.
 
     Raises:
-        WorkerSettingError: it cannot be sent.
+        WorkerSettingError: the object cannot be sent.
     """
     try:
         pickle.dumps(thing)
@@ -146,19 +147,19 @@ def check_picklable(what: str, thing: object) -> None:
 
 
 class NotBegunError(Exception):
-    """A record was not handed over, as no more processes are started."""
+    """A record was not handed over, because no more processes are started."""
 
 
 class Processes(Threads):
     """
-    Runs handlers in separate processes, one record or one batch at a time in each.
+    Runs handlers in processes, each with one record or one batch at a time.
 
-    Each thread has its own process, and replaces it when it has ended. If an idle
-    process ends, no record fails; after a hand-over the end is a failure of the record,
-    or of the batch, as the handler may have begun.
+    Each thread has its own process, and replaces that process if it ends. If an idle
+    process ends, no record fails. If a process ends after a hand-over, the record or
+    the batch fails, because the handler may have started.
 
-    The processes are made by ``forkserver``, never by a plain fork, since
-    kafka-python's thread is alive.
+    The processes are started by ``forkserver``, never by a plain fork, because
+    kafka-python's thread is running.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
@@ -175,7 +176,7 @@ class Processes(Threads):
         if calls.timeout is not None and calls.timeout > LONGEST:
             self._limit = None
         self._context: Any = multiprocessing.get_context("forkserver")
-        # the processes by the identity of their threads
+        # the processes by the identifier of their threads
         self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
         self._recalled = InterruptibleEvent()
@@ -184,25 +185,25 @@ class Processes(Threads):
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Start the threads; processes are started when there is work for them."""
-        # This exit handler runs before the exit handler of multiprocessing, which waits
-        # without a limit.
+        """Start the threads; a process is started when there is work for it."""
+        # This exit handler runs before the one of multiprocessing, which waits without
+        # a limit.
         atexit.register(self._kill)
         super().start()
 
     def _kill(self) -> None:
-        # a fork of this process runs the exit handlers, too
+        # a forked child runs the exit handlers, too
         if os.getpid() == self._pid:
             for child in list(self._children.values()):
                 child.kill()
 
     def recall(self) -> None:
-        """Start no more processes: records that wait for a process have not begun."""
+        """Start no more processes, so that records that wait for a process stay unhandled."""
         self._recalled.set()
-        self._recalling.close()  # this ends the waits for a first answer
+        self._recalling.close()  # ends all waits for a first message
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """End the processes; those that are in a handler are killed."""
+        """End the processes; kill those that are in a handler."""
         until = time.monotonic() + seconds
         self.recall()
         atexit.unregister(self._kill)
@@ -215,7 +216,7 @@ class Processes(Threads):
                 child.kill()
                 continue
             with contextlib.suppress(OSError):
-                child.pipe.send(None)  # it leaves its lifespan, and ends
+                child.pipe.send(None)  # the process leaves its lifespan and ends
         for place, child in children:
             if place not in busy:
                 error = child.last_message(max(0.0, until - time.monotonic()))
@@ -224,7 +225,7 @@ class Processes(Threads):
             child.process.join(max(0.0, until - time.monotonic()))
             child.kill()
             child.close()
-        # A process that is being started is killed by the thread that starts it.
+        # A process that is just being started is killed by the thread that starts it.
         if self._starting.acquire(timeout=max(0.0, until - time.monotonic())):
             self._starting.release()
 
@@ -236,13 +237,13 @@ class Processes(Threads):
         }
 
     def _stack_of(self, _slot: Slot) -> StackOf:
-        return lambda: None  # the stack of the thread here would not show the handler
+        return lambda: None  # the stack of this thread would not show the handler
 
     # ------------------------------------------------------------ asking
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         try:
-            self._make_ready()  # set first: before that the record has not begun
+            self._make_ready()  # first, as the record has not begun yet
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
         except HandlersCannotRunError as error:
@@ -251,12 +252,12 @@ class Processes(Threads):
             return Outcome(task=task, failed=[(first, error)], left=left)
         outcome = super()._run(task, slot)
         for _, wrong in outcome.failed:
-            # the traceback of calls here; a note has the handler's traceback
+            # the calls in this process; a note has the handler's traceback
             wrong.__traceback__ = None
         return outcome
 
     def _call_in_child(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        """Call the handler in the process of this thread; raise its exception here."""
+        """Call the handler in this thread's process, and raise the handler's exception."""
         tracer = self._calls.trace
         carrier = None if tracer is None else tracer.carrier()
         question = given, context.partition, context.attempt, carrier
@@ -276,12 +277,12 @@ class Processes(Threads):
                 answer = child.pipe.recv()
         except (EOFError, OSError) as error:
             return self._ended(child, count, error)
-        except BaseException:  # otherwise a later call would read its answer
+        except BaseException:  # otherwise a later call would read this answer
             self._discard(child)
             raise
         if answer is None:
             return self._late(child)
-        # the process was leaving when the record came
+        # the process was exiting when the record came
         if isinstance(answer, LifespanError):
             return self._ended(child, count, answer)
         return answer[0]
@@ -324,7 +325,7 @@ class Processes(Threads):
     # ------------------------------------------------------------ starting
 
     def _make_ready(self) -> None:
-        # Raises NotBegunError or HandlersCannotRunError if no process is ready.
+        # Raises NotBegunError or HandlersCannotRunError if no process can be made ready.
         child = self._children.get(threading.get_ident())
         if child is not None:
             with contextlib.suppress(EOFError, OSError):
@@ -340,7 +341,7 @@ class Processes(Threads):
             raise HandlersCannotRunError(message) from error
 
     def _start_child(self) -> None:
-        # If a process ends before it gets a record, no record has failed.
+        # If a process ends before it gets a record, no record fails.
         child = self._begin()
         try:
             wrong = self._first_message(child)
@@ -370,25 +371,26 @@ class Processes(Threads):
                 raise NotBegunError
             self._start(process)
             self._children[threading.get_ident()] = child
-            if self._recalled.is_set():  # a stop may not have found this process
+            if self._recalled.is_set():  # stop() may have missed this process
                 self._discard(child)
                 raise NotBegunError
         return child
 
     def _start(self, process: Any) -> None:  # noqa: ANN401 - multiprocessing's own
-        # The fork server may be blocked in the import of the script, too.
+        # The start has a time limit, because the fork server may block in the import of
+        # the script, too.
         begun: Future[None] = Future()
 
         def start() -> None:
             try:
                 process.start()
-            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises the error
                 with contextlib.suppress(InvalidStateError):
                     begun.set_exception(error)
                 return
             try:
                 begun.set_result(None)
-            except InvalidStateError:  # the wait for it is over
+            except InvalidStateError:  # the waiting thread has given up
                 process.kill()
 
         threading.Thread(target=start, name=process.name, daemon=True).start()
@@ -408,8 +410,8 @@ class Processes(Threads):
         try:
             if self._has_message(child, until):
                 child.pipe.recv()
-                # Before that, messages could fill the pipe to a process that is still
-                # importing.
+                # The work is sent only now, because it could fill the pipe to a process
+                # that is still importing.
                 child.pipe.send(self._sent_work)
                 if self._has_message(child, until):
                     error: HandlersCannotRunError | None = child.pipe.recv()
@@ -419,14 +421,14 @@ class Processes(Threads):
             if self._recalled.wait(_RECALL_SECONDS):
                 raise NotBegunError from None
             return HandlersCannotRunError(
-                f"a process ended with {code} before it took a record; its stderr says "
-                f"why: the handler must be importable there, and a script needs if "
-                f"__name__ == '__main__':"
+                f"a process ended with {code} before it took a record; see its stderr "
+                f"for the reason: the handler must be importable there, and a script "
+                f"needs if __name__ == '__main__':"
             )
         child.kill()
         return HandlersCannotRunError(
-            f"a process was not ready within {limit:g} s, and was killed: it was in its "
-            f"imports or entered the lifespan; a longer Limits.age gives them more time"
+            f"a process was not ready within {limit:g} s, and was killed: it was still "
+            f"importing or entering the lifespan; a longer Limits.age gives it more time"
         )
 
     def _has_message(self, child: _Child, until: float) -> bool:

@@ -27,19 +27,20 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import chain, shorten_tracebacks, shown
 
-# The signal that ends a process at a handler's time limit. Few programs use it; without
-# a signal handler it ends the process, and leaves no core file.
+# The signal that ends a process at a handler's time limit. Few programs use this
+# signal; without a signal handler it ends the process and leaves no core file.
 ENDS_LATE = signal.SIGVTALRM
 
 
 def serve(pipe: Connection, stack: Connection) -> None:
-    """Work in a child process until it is asked to end, or its pipe is closed."""
+    """Work in a child process until a message ends the work, or the pipe is closed."""
     _leave_signals_to_the_worker()
-    # If the pipe were open in a fork, or in a program that a handler starts, it would
-    # hide that this process died.
+    # A pipe that stays open in a fork, or in a program that a handler starts, would
+    # hide the death of this process.
     os.register_at_fork(after_in_child=pipe.close)
     os.set_inheritable(pipe.fileno(), False)  # noqa: FBT003 - the parameter has no keyword
-    # Code in C writes all stacks at this signal, whatever the handler is doing.
+    # At this signal faulthandler, which is C code, writes all stacks, whatever the
+    # handler is doing.
     faulthandler.register(ENDS_LATE, file=stack.fileno(), chain=True)
     try:
         pipe.send(None)  # the parent waits for this message
@@ -68,7 +69,7 @@ def _serve(pipe: Connection, handle: Handler, lifespan: MakeLifespan | None) -> 
                 pipe.send_bytes(pickle.dumps((_called(handle, state, *question),)))
 
 
-def _called(  # noqa: PLR0913, PLR0917 - as the question has them
+def _called(  # noqa: PLR0913, PLR0917 - the fields of the question
     handle: Handler,
     state: Any,  # noqa: ANN401 - the user's own
     given: Any,  # noqa: ANN401 - records
@@ -76,7 +77,7 @@ def _called(  # noqa: PLR0913, PLR0917 - as the question has them
     attempt: int,
     carrier: Mapping[str, str] | None,
 ) -> "Parcel | None":
-    # Returns the packed exception of the call; None if it raised none.
+    # Returns the packed exception of the call, or None if the call raised none.
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 
@@ -84,7 +85,7 @@ def _called(  # noqa: PLR0913, PLR0917 - as the question has them
     context = Context(partition, attempt, Revocation(), _no_deadline, state)
     try:
         refuse_unfinished(contextvars.copy_context().run(handle, given, context))
-    except BaseException as error:  # noqa: BLE001 - the record, or the batch, has failed
+    except BaseException as error:  # noqa: BLE001 - a failure of the record or batch
         return packed(failure_of(error))
     return None
 
@@ -94,9 +95,9 @@ def _no_deadline() -> None:
 
 
 def _leave_signals_to_the_worker() -> None:
-    # Signals that a terminal or a service manager sends to all processes at once are
-    # for the process that owns the consumer: it drains, and needs this one meanwhile.
-    # This does not use SIG_IGN, which programs that the handler starts would inherit.
+    # Signals that a terminal or a service manager sends to all processes are meant for
+    # the process that owns the consumer, which needs this process while it drains.
+    # SIG_IGN is not used, because programs that the handler starts would inherit it.
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -112,7 +113,7 @@ def _leave_signals_to_the_worker() -> None:
 
 
 def _pass_by(*_signal: object) -> None:
-    """Do nothing."""
+    """Ignore a signal."""
 
 
 # ------------------------------------------------------------ errors that travel
@@ -120,21 +121,22 @@ def _pass_by(*_signal: object) -> None:
 
 def packed(error: BaseException) -> "Parcel":
     """
-    Return an error in a form that can be sent to another process.
+    Pack an error in a form that can be sent to another process.
 
-    It arrives unchanged if it can be pickled; otherwise with its class, or the nearest
-    parent class that can be imported there, so that ``Retry.never`` and ``except`` mean
-    the same. An attribute that cannot be pickled is lost.
+    An error that can be pickled arrives unchanged. Any other error arrives with its
+    class, or with the nearest parent class that the other process can import, so that
+    ``Retry.never`` and ``except`` mean the same there. An attribute that cannot be
+    pickled is lost.
     """
-    with contextlib.suppress(Exception):  # its class may raise anything
-        _note_calls(error)  # a traceback does not travel by itself
+    with contextlib.suppress(Exception):  # the class may raise anything
+        _note_calls(error)  # pickling loses the traceback
     if isinstance(error, Pause):
-        error._is_for_error = is_for_error(error)  # noqa: SLF001 - nor does its cause
+        error._is_for_error = is_for_error(error)  # noqa: SLF001 - pickling loses the cause, too
     return Parcel(error)
 
 
 class _Calls(str):
-    """A note with a traceback, which arrives as a plain string."""
+    """A note with a traceback, which is pickled as a plain string."""
 
     __slots__ = ()
 
@@ -143,7 +145,7 @@ class _Calls(str):
 
 
 def _note_calls(error: BaseException) -> None:
-    # An exception that was raised and sent before has a note already.
+    # An exception that was raised and sent before already has such a note.
     shorten_tracebacks(error)
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
@@ -153,12 +155,13 @@ def _note_calls(error: BaseException) -> None:
 
 @define
 class Parcel:
-    """An error in transit: unpickling the parcel gives the error."""
+    """An error in transit; unpickling the parcel returns the error."""
 
     error: BaseException
 
-    def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
-        # Only the receiving process knows which class it can import: it tries these in order.
+    def __reduce__(self) -> Any:  # noqa: ANN401 - as pickle requires
+        # Only the receiving process knows which classes it can import, so it tries
+        # these forms in order.
         error, text = _with_packed_errors(self.error), shown(self.error)
         state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
         args = error.args
@@ -171,8 +174,8 @@ class Parcel:
 
 
 def _with_packed_errors(error: BaseException) -> BaseException:
-    # Each error of a batch is packed alone: an error that cannot be sent affects no
-    # other.
+    # Each error of a batch is packed separately, so that an error that cannot be sent
+    # affects no other error.
     if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
         return error
     apart = {
@@ -185,13 +188,13 @@ def _with_packed_errors(error: BaseException) -> BaseException:
 def _dumped(thing: object) -> bytes | None:
     try:
         return pickle.dumps(thing)
-    except BaseException:  # noqa: BLE001 - its class may raise anything
+    except BaseException:  # noqa: BLE001 - the class may raise anything
         return None
 
 
 def _unpacked(tries: list[bytes | None], text: str) -> BaseException:
     for one in tries:
-        with contextlib.suppress(BaseException):  # its class may raise anything
+        with contextlib.suppress(BaseException):  # the class may raise anything
             found = pickle.loads(one or b"")  # noqa: S301 - ours
             error = _rebuilt(*found) if isinstance(found, tuple) else found
             if isinstance(error, BaseException):
@@ -202,7 +205,7 @@ def _unpacked(tries: list[bytes | None], text: str) -> BaseException:
 def _rebuilt(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
 ) -> BaseException:
-    # The constructor is not called, as it may need any arguments.
+    # The constructor is not called, because it may require other arguments.
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)

@@ -22,7 +22,7 @@ from safeconsumer.worker.partition import Outcome, Task
 
 
 class Threads:
-    """Runs handlers in daemon threads of this process; a stuck one does not block exit."""
+    """Runs handlers in daemon threads; a stuck thread does not block the exit."""
 
     _ends_late = False  # whether this executor can end a handler that takes too long
 
@@ -44,20 +44,20 @@ class Threads:
         ]
 
     def start(self) -> None:
-        """Start the threads; nothing is handed over before the first poll."""
+        """Start the threads; no record is handed over before the first poll."""
         self._lifespan.start()
         for thread in self._threads:
             thread.start()
 
     def wait_ready(self, seconds: float) -> bool:
-        """Return whether the lifespan was entered within this many seconds."""
+        """Wait up to ``seconds`` for the lifespan; return whether it was entered."""
         return self._lifespan.wait_entered(seconds)
 
     def recall(self) -> None:
-        """Do nothing: a thread begins at once with a record that it has claimed."""
+        """Do nothing, because a thread immediately starts the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Let the threads end; a thread that is in a handler ends after it."""
+        """Let the threads end; a thread that is in a handler ends after the handler."""
         self._decisions.queue.end()
         self._lifespan.leave(seconds)
 
@@ -67,7 +67,7 @@ class Threads:
         try:
             while (task := claim()) is not None:
                 complete(self._run_safely(task, slot))
-        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
+        except BaseException as error:  # noqa: BLE001 - run() raises the error, healthy() shows it
             end_slot(slot, self._decisions.fail, error)
 
     def _run_safely(self, task: Task, slot: Slot) -> Outcome:
@@ -75,7 +75,7 @@ class Threads:
             if task.letter is not None:
                 return call_sink(self._decisions.queue.policy.sink, task, slot)
             return self._run(task, slot)
-        except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
+        except BaseException as error:  # noqa: BLE001 - an error of this code, not of a handler
             slot.task = None
             return executor_failed(task, error)
 

@@ -17,7 +17,7 @@ CLIENTS = {OURS: "safeconsumer:SafeConsumer", "stock": "kafka:KafkaConsumer"}
 RACES = [("stock", "a-join-outlasts-its-poll")]
 """Cases that depend on a race; ``sim/test_joins`` forces what can be forced."""
 
-LOG_CUT = "log-cut-while-away"
+LOG_CUT = "log-truncated-while-no-member-reads"
 PAIRS = {
     pair for pair in product(CLIENTS, CASES) if pair not in RACES and pair[1] != LOG_CUT
 }

@@ -19,13 +19,14 @@ pytestmark = pytest.mark.real_broker
 
 # Holds of one consumer move only between our consumers; a time limit needs signals.
 ABSENT = dict.fromkeys(
-    ("follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"), Verdict.ABSENT
+    ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
+    Verdict.ABSENT,
 )
 ASKS_WHAT_IS_PAUSED = (
-    "paused-names-what-is-quiet",
-    "the-rest-beside-a-pause-of-the-topic",
-    "the-rest-beside-another-pause",
-    "the-rest-paused-by-the-listener",
+    "paused-returns-only-quiet-partitions",
+    "pausing-the-rest-beside-another-owners-topic",
+    "pausing-the-rest-beside-another-owners-partition",
+    "listener-pauses-the-rest",
 )
 """confluent-kafka has no such call."""
 
@@ -39,8 +40,8 @@ KNOWN = {
         **ABSENT,
         # aiokafka takes the offsets of a recreated topic for positions
         # (docs/how-to/aiokafka.md).
-        "commit-after-recreation": Verdict.DIFFERS,
-        "recreated-longer-while-paused": Verdict.DIFFERS,
+        "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
+        "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
     },
 }
 ADAPTERS = {
@@ -48,17 +49,17 @@ ADAPTERS = {
     "confluent": "tests.harness.group.confluent:Adapter",
     "aiokafka": "tests.harness.group.aiokafka:Adapter",
 }
-LOG_CUT = "log-cut-while-away"
+LOG_CUT = "log-truncated-while-no-member-reads"
 """The case pauses nothing, and needs a broker that can be stopped."""
 
-RACES = {("confluent", "recreated-longer-while-paused")}
+RACES = {("confluent", "paused-topic-recreated-with-more-records")}
 """librdkafka takes the old offsets for positions, if it fetches before it knows."""
 
 BY_DAY = {
-    ("aiokafka", "another-topic-and-back"),
-    ("aiokafka", "moves-and-returns"),
-    ("confluent", "moves-and-returns"),
-    ("kafka_python", "moves-and-returns"),
+    ("aiokafka", "paused-topic-unsubscribed-and-back"),
+    ("aiokafka", "paused-partition-moves-and-returns"),
+    ("confluent", "paused-partition-moves-and-returns"),
+    ("kafka_python", "paused-partition-moves-and-returns"),
 }
 PLAYED = [
     pytest.param(*pair, marks=() if pair in BY_DAY else pytest.mark.nightly)

@@ -10,7 +10,7 @@ pytest_plugins = ["pytester"]
 
 CASES = ("--pyargs", "safeconsumer.testing.cases", "-p", "no:cacheprovider")
 
-SOME = "position_while or resume_in_mid or bad_target or starts_paused"
+SOME = "position_while or resume_in_mid or one_bad_partition or starts_paused"
 
 CLASSES = """
 from kafka import KafkaConsumer
@@ -126,9 +126,9 @@ def test_a_class_passes_fails_or_skips_cases(pytester, consumer, expected):
     [
         ("PausedTwice", "paused_before_each_poll", 2),
         ("FlowingInARebalance", "when_a_member_joins", 2),
-        ("KeptInARebalance", "another_member_went_on", 2),
-        ("CommittedWhereRevoked", "another_member_went_on", 2),
-        ("Iterated", "hundred_cycles", 1),
+        ("KeptInARebalance", "another_member_read_on", 2),
+        ("CommittedWhereRevoked", "another_member_read_on", 2),
+        ("Iterated", "hundred_pauses", 1),
         ("WiderPause", "starts_paused", 2),
     ],
 )
@@ -163,8 +163,8 @@ def test_cases_of_groups_run_with_each_assignor(pytester):
     )
     done.stdout.fnmatch_lines_random(
         [
-            "*::test_moves_and_returns[[]range[]]",
-            "*::test_moves_and_returns[[]cooperative-sticky[]]",
+            "*::test_paused_partition_moves_and_returns[[]range[]]",
+            "*::test_paused_partition_moves_and_returns[[]cooperative-sticky[]]",
             "*::test_resume_in_mid_batch[[]range[]]",
         ]
     )

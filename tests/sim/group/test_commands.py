@@ -114,7 +114,7 @@ def test_an_unknown_group_is_refused(team):
     assert past(team) == []
     ended = run(team, "doctor", "--group", f"{team.group}x")
     assert ended.exit_code == Status.FAILED
-    assert f"no group '{team.group}x' here, and no hold for it; did you" in ended.stdout
+    assert f"unknown group '{team.group}x', and no hold for it; did you" in ended.stdout
 
 
 @played()
@@ -430,7 +430,7 @@ def test_doctor_reads_the_topics_once(team):
         since = len(asked)
         ended = run(team, "doctor", "--group", team.group)
         kinds = Counter(one.api for one in [*asked][since:] if "cli" in one.client_id)
-    assert "obeys everything" in ended.stdout
+    assert "obeys all holds" in ended.stdout
     assert kinds["ListOffsets"] == 2 + 1
 
 

@@ -84,7 +84,7 @@ def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monke
     with monkeypatch.context() as patch:
         patch.setattr(Operator, "look", late)
         why = pause(team, "@all", "--for", "1h", status=FAILED)
-    assert "the holds have changed meanwhile. Nothing was changed" in why
+    assert "the holds have changed in the meantime. Nothing was changed" in why
     (one,) = past(team)
     assert (one["reason"], one["expires_at"]) == ("test", None)
 
@@ -407,7 +407,7 @@ def test_a_followed_history_ends_if_the_broker_is_away_at_first(team):
     asked = ("history", "--follow", "-o", "json")
     typed(team, *asked, status=Status.UNREACHABLE)
     shown = " ".join(run(team, "history", "--help").stdout.split())
-    why = "If no broker answers at first it ends with 3. Once it has begun it waits"
+    why = "If no broker answers at the start, the status is 3. After that, the command waits"
     assert why in shown
 
 
@@ -545,7 +545,7 @@ def test_resume_of_a_topic_names_the_held_partitions(team):
     pause(team, f"{team.topic}:0-1")
     pause(team, f"{team.topic}:3", owner="bob")
     dry = tried(team, "resume", team.topic, "--dry-run")
-    assert "nothing begins to flow by it now\n" in dry.stdout
+    assert "no partition starts to flow now\n" in dry.stdout
     ended = tried(team, "resume", team.topic)
     assert dry.stderr == ended.stderr
     assert dry.exit_code == ended.exit_code == FAILED

@@ -140,7 +140,7 @@ def test_a_number_of_offsets_back_in_a_recreated_topic_is_refused(team):
     move(team, f"{team.topic}:0", "-1")
     recreate(team)
     refused = reset(team, f"{team.topic}:0", "--to", "-1", status=FAILED)
-    assert "nothing is committed of" in refused
+    assert "nothing is committed for" in refused
 
 
 @played(work)
@@ -148,7 +148,7 @@ def test_a_dry_run_changes_nothing(team):
     pause(team, team.topic, "--for", "2h")
     printed = reset(team, team.topic, "--to", "earliest", "--dry-run")
     assert f"{team.topic}:3  5 -> 0   5 again" in printed
-    assert "that is taken away, and it stays until resumed" in printed
+    assert "this end is removed, and the hold stays until resumed" in printed
     assert printed.endswith("nothing was changed\n")
     asked = ("reset-offsets", team.topic, "--to", "1", "--dry-run")
     assert document(team, *asked)["moves"][0] == {
@@ -174,7 +174,7 @@ def test_a_target_outside_of_the_log_is_refused(team):
         assert why in reset(team, *asked, status=FAILED)
         whose = ("--group", team.group, "--owner", "alice")
         shown = run(team, "reset-offsets", *asked, "--dry-run", *whose).stdout
-        assert f":0  5 -> {place}   outside of the log\n" in shown
+        assert f":0  5 -> {place}   outside the log\n" in shown
     assert resets(team) == []
 
 

@@ -610,7 +610,7 @@ def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operat
     lab.sleep(20)
     assert (lab.committed(T), quiet(one)) == (10, True)
     (kept,) = reported(operator).kept
-    assert "because (its reset is forgotten: ask for it again) test" in kept.line
+    assert "because (its reset is forgotten: request it again) test" in kept.line
 
 
 @operated(nightly=4)

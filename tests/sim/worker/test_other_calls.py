@@ -407,7 +407,7 @@ def test_commits_work_again_after_the_block_of_a_pump(lab):
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading) as pump:
         taken(lab, pump, 2)[0].done()
-        with pytest.raises(CommitRefusedError, match="commits what is done"):
+        with pytest.raises(CommitRefusedError, match="commits finished records"):
             reading.commit()
     (records,) = reading.poll(5000).values()
     assert [one.offset for one in records] == [2, 3]

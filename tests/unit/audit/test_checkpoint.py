@@ -1,4 +1,4 @@
-"""S1: a stream is judged by its checkpoint and the holds topic."""
+"""S1: the judge compares a stream's checkpoint with the holds topic."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def verdicts(rows):
     }
 
 
-# Each batch, 100 s after the last, has ten records more.
+# Spark plans a batch every 100 s, and each batch adds ten records.
 STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
 
 
@@ -52,18 +52,20 @@ STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
         pytest.param(held(1150.0, scope="orders:0"), VIOLATED, id="the partition"),
         pytest.param(held(1150.0, scope="orders:1"), KEPT, id="another partition"),
         pytest.param(held(1150.0, group="other"), KEPT, id="another group"),
-        pytest.param(held(500.0, 900.0), KEPT, id="over before it began"),
-        pytest.param(held(2000.0), KEPT, id="after its last batch"),
+        pytest.param(held(500.0, 900.0), KEPT, id="ended before the first batch"),
+        pytest.param(held(2000.0), KEPT, id="starts after the last batch"),
         pytest.param(held(1110.0, 1190.0), KEPT, id="between two batches"),
         pytest.param(held(1150.0, 1250.0), UNJUDGED, id="the plan may be older"),
         pytest.param(
-            held(1080.0, 1220.0), UNJUDGED, id="too near to its begin and end"
+            held(1080.0, 1220.0), UNJUDGED, id="plan near both ends of the hold"
         ),
-        pytest.param(held(1150.0, scope="re:("), UNJUDGED, id="an unreadable pattern"),
+        pytest.param(held(1150.0, scope="re:("), UNJUDGED, id="an invalid pattern"),
     ],
 )
-def test_batch_is_judged_by_the_time_of_the_hold_of_its_partition(span, verdict):
-    """A batch is a violation if two clocks place its plan within the hold."""
+def test_batch_is_a_violation_only_if_planned_while_its_partition_was_held(
+    span, verdict
+):
+    """A batch is a violation if both hosts' clocks place its plan within the hold."""
     assert verdicts(rows_of(STEADY, span)) == {"orders:0": verdict}
 
 
@@ -80,8 +82,8 @@ def test_violation_names_its_batch_and_hold():
 
 
 @pytest.mark.contract("S5")
-def test_a_stream_that_obeys_is_clean():
-    """Only the held partition stands still; after the hold both are read."""
+def test_stream_that_obeys_a_hold_passes():
+    """The held partition does not advance during the hold, and it advances afterwards."""
     files = log(
         (1000.0, orders(10, 10)),
         (1200.0, orders(10, 20)),
@@ -94,8 +96,8 @@ def test_a_stream_that_obeys_is_clean():
     assert status_of(rows, is_complete=True) == 0
 
 
-def test_violation_counts_although_journals_are_missing():
-    """A stream has no journal that could be missing."""
+def test_violation_sets_status_1_even_if_journals_are_missing():
+    """A stream writes no journals, so missing journals do not affect its verdict."""
     rows = rows_of(STEADY, held(1150.0))
     assert status_of(rows, is_complete=False) == 1
 
@@ -103,22 +105,24 @@ def test_violation_counts_although_journals_are_missing():
 @pytest.mark.parametrize(
     ("start", "verdict"),
     [
-        pytest.param(orders(5), VIOLATED, id="it began before"),
-        pytest.param(orders(10), KEPT, id="it began there"),
-        pytest.param(None, KEPT, id="nobody knows where it began"),
+        pytest.param(orders(5), VIOLATED, id="started at a lower offset"),
+        pytest.param(orders(10), KEPT, id="started at the same offset"),
+        pytest.param(None, KEPT, id="unknown start"),
     ],
 )
-def test_first_batch_is_judged_by_the_start_of_the_stream(start, verdict):
+def test_first_batch_under_a_hold_is_a_violation_if_it_moves_past_the_start_offset(
+    start, verdict
+):
     rows = rows_of(log((5000.0, orders(10)), start=start), held(100.0))
     assert verdicts(rows) == {"orders:0": verdict}
 
 
-def test_batch_after_deleted_ones_is_not_a_violation():
+def test_first_remaining_batch_after_deleted_batches_is_not_a_violation():
     files = log((5000.0, orders(10)), (5001.0, orders(10)), first=7, start=orders(0))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
 
-def test_a_new_partition_begins_at_0_under_a_hold():
+def test_held_new_partition_starts_at_0_and_violates_when_its_offset_moves():
     files = log((1000.0, orders(10)), (5000.0, orders(10, 0)), (6000.0, orders(10, 9)))
     rows = rows_of(files, held(1100.0, scope="orders:1"))
     assert verdicts(rows) == {"orders:0": KEPT, "orders:1": VIOLATED}
@@ -126,7 +130,7 @@ def test_a_new_partition_begins_at_0_under_a_hold():
     assert rows[1].at == 6000.0
 
 
-def test_move_back_is_not_a_violation():
+def test_batch_that_moves_an_offset_back_is_not_a_violation():
     files = log((1000.0, orders(10)), (2000.0, orders(4)))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
@@ -134,14 +138,14 @@ def test_move_back_is_not_a_violation():
 @pytest.mark.parametrize(
     ("span", "verdict"),
     [
-        pytest.param(held(900.0, 5000.0), VIOLATED, id="held all the time"),
-        pytest.param(held(1100.0, 1200.0), UNJUDGED, id="held for some of the time"),
-        pytest.param(held(1100.0, 5000.0), UNJUDGED, id="held from within"),
-        pytest.param(held(4000.0), KEPT, id="held later"),
+        pytest.param(held(900.0, 5000.0), VIOLATED, id="held throughout the gap"),
+        pytest.param(held(1100.0, 1200.0), UNJUDGED, id="held during part of the gap"),
+        pytest.param(held(1100.0, 5000.0), UNJUDGED, id="held from mid-gap on"),
+        pytest.param(held(4000.0), KEPT, id="held after the batch"),
     ],
 )
-def test_a_batch_behind_a_gap_is_judged_by_the_whole_gap(span, verdict):
-    """Asynchronous progress leaves batches out of the log, so a move has no exact time."""
+def test_batch_after_a_gap_is_judged_by_the_whole_time_of_the_gap(span, verdict):
+    """Asynchronous progress tracking omits batches, so moves have no exact times."""
     files = log((1000.0, orders(10)), (1100.0, orders(11)), (3000.0, orders(50)))
     files["offsets/9"] = files.pop("offsets/2")
     del files["offsets/1"]
@@ -149,7 +153,7 @@ def test_a_batch_behind_a_gap_is_judged_by_the_whole_gap(span, verdict):
 
 
 def test_clock_skew_leaves_more_batches_unjudged():
-    """A hold that had ended by the stream's clock may have been in force by the broker's."""
+    """A hold that ended by the stream's clock may be in force by the broker's clock."""
     files = log((1000.0, orders(10)), (1500.1, orders(20)))
     span = held(1100.0, 1500.0)
     assert verdicts(rows_of(files, span)) == {"orders:0": KEPT}
@@ -165,34 +169,34 @@ def test_clock_skew_leaves_more_batches_unjudged():
             {"since": 1150.0},
             "the control topics are complete since 1970-01-01 00:19:10.000Z, and "
             "batch 1 was planned at 1970-01-01 00:18:20.000Z",
-            id="compacted since",
+            id="compacted after the first batch",
         ),
         pytest.param(
             {"until": 1850.0},
             "the history ends at 1970-01-01 00:30:50.000Z, and batch 9 was planned at "
             "1970-01-01 00:31:40.000Z",
-            id="read before its last batch",
+            id="history read before the last batch",
         ),
         pytest.param(
             {"trouble": "the records of t have their writers' times"},
             "the records of t have their writers' times",
-            id="times that prove nothing",
+            id="timestamps set by the writers",
         ),
         pytest.param(
             {"group": "other"},
             "the given history is of the group other only",
-            id="of another group",
+            id="history of another group",
         ),
     ],
 )
-def test_stream_is_not_judged_while_holds_are_unknown(facts, why):
+def test_stream_is_not_judged_if_its_holds_are_unknown(facts, why):
     (row,) = rows_of(STEADY, **facts)
     assert row.unjudged == f"lake/c: {why}"
     assert status_of([row], is_complete=True) == 2
 
 
-def test_sources_of_one_query_are_kept_apart():
-    """Two sources may read one topic; sources other than Kafka have no partitions."""
+def test_sources_of_one_query_are_judged_separately():
+    """Two sources may read the same topic, and only Kafka sources have partitions."""
     delta = {"sourceVersion": 1, "reservoirId": "x", "index": 7}
     kinesis = {"shardId-0": {"iteratorType": "LATEST", "iteratorPosition": "49"}}
     files = log(
@@ -207,7 +211,7 @@ def test_sources_of_one_query_are_kept_apart():
 
 @st.composite
 def runs(draw):
-    """Return holds, and plans with their start and duration."""
+    """Return plans, each with its start and duration, and holds."""
     plans, now = [], 1000.0
     for _ in range(draw(st.integers(1, 8))):
         now += draw(st.sampled_from([0.0, 1.0, 40.0, 700.0]))
@@ -220,7 +224,7 @@ def runs(draw):
 
 
 def log_of(plans, is_moved, ahead=0.0):
-    """Return the offset log of plans, as a clock that is ``ahead`` seconds fast writes it."""
+    """Return the offset log of plans, written by a clock that is ``ahead`` seconds fast."""
     end, batches = 0, []
     for began, took in plans:
         end += 10 * is_moved(began, took)
@@ -234,8 +238,10 @@ def is_in_all(span, began, took):
 
 @by_day(60)
 @given(runs(), st.floats(-30.0, 30.0), st.sets(st.integers(0, 7)))
-def test_stream_that_obeys_has_no_violation(run, ahead, lacking):
-    """The stream's clock may be wrong by 30 s, and any batches may be missing."""
+def test_obedient_stream_never_violates_despite_clock_errors_and_missing_batches(
+    run, ahead, lacking
+):
+    """The stream's clock may be off by up to 30 s, and any batch may be missing."""
     plans, spans = run
     files = log_of(
         plans, lambda began, _: not any(s.start <= began < s.end for s in spans), ahead
@@ -248,8 +254,8 @@ def test_stream_that_obeys_has_no_violation(run, ahead, lacking):
 
 @by_day(60)
 @given(runs())
-def test_stream_that_ignores_holds_is_never_clean(run):
-    """A plan that lies completely within a hold is a violation, or not judged."""
+def test_stream_that_ignores_holds_is_never_reported_as_clean(run):
+    """A plan that lies completely within a hold is either a violation or not judged."""
     plans, spans = run
     files = log_of(plans, lambda *_: True)
     if any(is_in_all(span, *plan) for span in spans for plan in plans):
@@ -264,13 +270,13 @@ def skipping(at, to, partition=0):
 @pytest.mark.parametrize(
     ("skips", "verdict", "first"),
     [
-        pytest.param({}, VIOLATED, 10, id="nothing was skipped"),
-        pytest.param({"1": skipping(10, 20)}, KEPT, None, id="all of it was"),
-        pytest.param({"1": skipping(10, 15)}, VIOLATED, 15, id="not the end of it"),
-        pytest.param({"1": skipping(5, 20)}, VIOLATED, 10, id="older offsets were"),
+        pytest.param({}, VIOLATED, 10, id="no offset skipped"),
+        pytest.param({"1": skipping(10, 20)}, KEPT, None, id="all offsets skipped"),
+        pytest.param({"1": skipping(10, 15)}, VIOLATED, 15, id="only the first half"),
+        pytest.param({"1": skipping(5, 20)}, VIOLATED, 10, id="skip from offset 5"),
         pytest.param({"2": skipping(10, 20)}, VIOLATED, 10, id="by another batch"),
-        pytest.param({"1": skipping(10, 20, 1)}, VIOLATED, 10, id="in another one"),
-        pytest.param({"1": "[{"}, VIOLATED, 10, id="its file was cut"),
+        pytest.param({"1": skipping(10, 20, 1)}, VIOLATED, 10, id="another partition"),
+        pytest.param({"1": "[{"}, VIOLATED, 10, id="truncated file"),
     ],
 )
 def test_offsets_that_a_batch_skipped_do_not_count_as_read(skips, verdict, first):
@@ -293,19 +299,21 @@ GOOD = batch(1000.0, orders(1))
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        pytest.param({}, "has a batch of Kafka's records", id="nothing"),
+        pytest.param({}, "has a batch of Kafka's records", id="no files"),
         pytest.param({"offsets/0": batch(1.0, "-")}, "Kafka's records", id="no Kafka"),
         pytest.param({"offsets/0": ""}, "offsets/0 is not in", id="empty"),
-        pytest.param({"offsets/0": "v1"}, "offsets/0 is not in", id="cut"),
-        pytest.param({"offsets/0": "v1\n{}\n{}"}, "batchTimestampMs", id="no time"),
+        pytest.param({"offsets/0": "v1"}, "offsets/0 is not in", id="truncated"),
+        pytest.param(
+            {"offsets/0": "v1\n{}\n{}"}, "batchTimestampMs", id="without a time"
+        ),
         pytest.param({"offsets/0": batch(1.0)}, "is not in", id="no source"),
-        pytest.param({"offsets/0": GOOD[:-2]}, "is not in", id="cut offsets"),
-        pytest.param({"offsets/0": GOOD.replace("1}", '"x"}')}, "'x'", id="no number"),
+        pytest.param({"offsets/0": GOOD[:-2]}, "is not in", id="truncated offsets"),
+        pytest.param({"offsets/0": GOOD.replace("1}", '"x"}')}, "'x'", id="a text"),
         pytest.param({"offsets/0": "v2" + GOOD[2:]}, "version 'v2'", id="version 2"),
         pytest.param(
             {"offsets/0": GOOD, "sources/0/0": "x"}, "sources/0/0", id="start"
         ),
-        pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another's start"),
+        pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another start"),
     ],
 )
 def test_folder_that_is_not_a_checkpoint_is_refused(files, message):

@@ -1,4 +1,4 @@
-"""The audit decodes control records as members obey them and the history prints them."""
+"""The audit, the members and the history command decode control records in the same way."""
 
 import json
 import math
@@ -85,7 +85,7 @@ def decoded(log):
 
 
 def history(log, group=None):
-    """Return the output of the command for these records."""
+    """Return the output of ``safeconsumer history`` for these records."""
     fold = Fold()
     several = [
         record
@@ -100,13 +100,13 @@ def history(log, group=None):
 
 @by_day(50)
 @given(logs)
-def test_the_history_and_the_audit_agree(drawn):
+def test_history_and_audit_find_the_same_holds(drawn):
     log = as_log(drawn)
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
-def test_a_key_of_another_version_is_another_hold():
-    """A later version lifts only its own hold: members still obey the first."""
+def test_key_of_a_later_version_names_a_separate_hold():
+    """Lifting the hold of a later version leaves the hold of version 1 in force."""
     log = [
         RawRecord(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
         RawRecord(b"2\0g\0alice\0orders", None, 1, 105_000),
@@ -117,8 +117,8 @@ def test_a_key_of_another_version_is_another_hold():
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
-def test_a_history_of_0_5_is_refused():
-    """It is older than every readable journal, and names the holders of two topics."""
+def test_history_of_release_0_5_is_refused():
+    """A history of 0.5 predates every readable journal and has holders of two topics."""
     document = json.loads(history([RawRecord(KEYS[0], VALUES[1], 0, 100_000)]))
     (record,) = document["records"]
     del record["version"], record["extra"]
@@ -129,7 +129,7 @@ def test_a_history_of_0_5_is_refused():
 
 @by_day(50)
 @given(logs, st.integers(100, 180))
-def test_members_and_the_audit_agree(drawn, at):
+def test_members_and_audit_find_the_same_holds_in_force(drawn, at):
     log = as_log(drawn)
     fold = Fold()
     for one in log:
@@ -163,37 +163,37 @@ ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
     ("records", "end", "since"),
     [
         pytest.param([], 0, 0, id="an empty topic"),
-        pytest.param([(0, ALICE, HELD), (1, ALICE, None)], 2, 0, id="whole"),
-        pytest.param([(0, ALICE, None)], 1, 0, id="whole, and nothing was lifted"),
-        pytest.param([(1, BOB, HELD)], 2, 101, id="its begin is gone"),
+        pytest.param([(0, ALICE, HELD), (1, ALICE, None)], 2, 0, id="complete"),
+        pytest.param([(0, ALICE, None)], 1, 0, id="complete, lift without a hold"),
+        pytest.param([(1, BOB, HELD)], 2, 101, id="first record missing"),
         pytest.param(
-            [(1, BOB, HELD), (2, BOB, None)], 3, 101, id="lifted what is there"
+            [(1, BOB, HELD), (2, BOB, None)], 3, 101, id="lifts a present hold"
         ),
         pytest.param([(1, BOB, HELD), (3, BOB, None)], 4, 103, id="two gaps"),
         pytest.param(
-            [(1, BOB, HELD), (2, ALICE, None)], 3, 102, id="lifted what is gone"
+            [(1, BOB, HELD), (2, ALICE, None)], 3, 102, id="lifts a missing hold"
         ),
         pytest.param(
-            [(1, BOB, HELD), (2, ALICE, EXTENDED)], 3, 102, id="extended what is gone"
+            [(1, BOB, HELD), (2, ALICE, EXTENDED)], 3, 102, id="extends a missing hold"
         ),
         pytest.param(
-            [(1, BOB, HELD), (2, BOB, EXTENDED)], 3, 101, id="extended what is there"
+            [(1, BOB, HELD), (2, BOB, EXTENDED)], 3, 101, id="extends a present hold"
         ),
-        pytest.param([(0, ALICE, HELD)], 2, 900, id="its end is gone"),
+        pytest.param([(0, ALICE, HELD)], 2, 900, id="last record missing"),
         pytest.param(
             [(0, ALICE, HELD), (1, b"junk", b"junk"), (2, ALICE, None)],
             *(3, 0),
-            id="a record that cannot be read is no gap",
+            id="an unreadable record is not a gap",
         ),
         pytest.param(
             [(0, ALICE, HELD), (1, None, b"{")],
             *(2, 0),
-            id="a record that cannot be read is the last one",
+            id="the last record is unreadable",
         ),
     ],
 )
-def test_log_is_complete_since_its_last_gap(records, end, since):
-    """The audit and the history agree for any compaction lag."""
+def test_control_topic_is_complete_from_its_last_gap_on(records, end, since):
+    """The audit and the history command compute the same time for any compaction lag."""
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
@@ -204,7 +204,7 @@ def test_log_is_complete_since_its_last_gap(records, end, since):
         assert history_since(several, end) == since
 
 
-def test_a_topic_that_could_not_be_read_is_not_complete():
+def test_topic_that_could_not_be_read_is_not_complete():
     assert history_since([], None) > 1e9
 
 
@@ -223,7 +223,7 @@ def test_an_unreadable_record_leaves_no_gap():
         (Topic("ops", "CreateTime", 1.0), "records of ops have their writers' times"),
     ],
 )
-def test_a_topic_without_the_brokers_times_proves_nothing(topic, trouble):
+def test_topic_without_broker_timestamps_is_reported_as_trouble(topic, trouble):
     assert trouble in control_of([topic], []).trouble
 
 
@@ -254,7 +254,9 @@ EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=100
         (Control(spans=(EVE,), since=1000.0), ""),
     ],
 )
-def test_hold_that_the_topics_lack_is_not_judged(control, why, *, is_working):
+def test_hold_is_not_judged_unless_the_control_topics_contain_it(
+    control, why, *, is_working
+):
     member = MemberJournal()
     if is_working:
         member.then("working", order="partition")
@@ -268,7 +270,7 @@ def test_hold_that_the_topics_lack_is_not_judged(control, why, *, is_working):
     assert all(why in cause for cause in result.unjudged.values())
 
 
-def test_reset_targets_are_decoded_as_in_the_history():
+def test_audit_decodes_reset_targets_as_the_history_does():
     reset = b'"reset":{"to":{"t":[[0,4],[1,7]]},"topic_ids":{},"asked":"x"}'
     log = [
         RawRecord(b"1\0g\0alice\0t", b'{"v":1,"id":"a",' + reset + b"}", 0, 1000),
@@ -285,7 +287,7 @@ def test_reset_targets_are_decoded_as_in_the_history():
     }
 
 
-def test_history_names_a_reset_partition_of_the_topic_re_as_a_target():
+def test_history_lists_a_reset_partition_of_a_topic_named_re_as_a_target():
     value = b'{"v":1,"id":"a","reset":{"to":{"re":[[3,4]]},"topic_ids":{},"asked":"x"}}'
     log = [RawRecord(b"1\0g\0alice\0re", value, 0, 1000)]
     text = history(log)
@@ -293,7 +295,7 @@ def test_history_names_a_reset_partition_of_the_topic_re_as_a_target():
     assert from_history("file", text).targets == control_of([], decoded(log)).targets
 
 
-def test_reset_target_counts_until_its_hold_names_another_or_is_lifted():
+def test_reset_target_is_valid_until_its_hold_is_lifted_or_names_another_target():
     def placed(*offsets, at, is_held=True):
         targets = tuple((f"t:{number}", one) for number, one in enumerate(offsets))
         more = {"scope": "t", "covers": "t", "at": at, "is_held": is_held}

@@ -1,4 +1,4 @@
-"""Reading journals: a cut last line is ignored, every other fault is named."""
+"""The journal reader ignores a truncated last line and names every other fault."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def entries_of(text):
     return [*parsed("a.journal", text).entries]
 
 
-def test_a_journal_is_read_as_it_was_written():
+def test_journal_reader_returns_the_entries_that_were_written():
     journal = MemberJournal("a", "billing").assigned("orders:0").commit("orders:0", 3)
     journal = journal.journal()
     assert (journal.member, journal.group) == ("a", "billing")
@@ -27,13 +27,13 @@ def test_a_journal_is_read_as_it_was_written():
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
-def test_a_cut_last_line_is_ignored():
+def test_truncated_last_line_is_ignored():
     text = MemberJournal().assigned("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 
 def test_unknown_events_and_fields_are_ignored():
-    """Another program of the same version may write more."""
+    """Another program of the same format version may write more events and fields."""
     text = ENTRY.replace('"e"', '"colour": {"r": 3}, "e"')
     more = '{"n": 2, "at": 2, "e": "pondered", "depth": [3]}\n'
     known, other = entries_of(HEAD + text + more)
@@ -41,7 +41,7 @@ def test_unknown_events_and_fields_are_ignored():
     assert other == Other(n=2, at=2.0, event="pondered")
 
 
-def test_every_event_of_the_format_is_known():
+def test_every_event_is_documented_in_the_journal_format():
     named = journal_format.__doc__ or ""
     assert [event for event in EVENTS if f"``{event}``" not in named] == []
 
@@ -67,7 +67,7 @@ def test_every_event_of_the_format_is_known():
     ],
     ids=short,
 )
-def test_a_broken_line_is_named(text, message):
+def test_error_names_the_journal_and_the_broken_line(text, message):
     with pytest.raises(JournalError, match=message) as caught:
         entries_of(text)
     assert "a.journal" in str(caught.value)
@@ -87,10 +87,10 @@ DELIVER += '"first": 0, "last": 8, "count": 7, "gaps": [[2, 3], [5, 6]]}\n'
             id="a batch without records",
         ),
         pytest.param(
-            DELIVER.replace("[2, 3]", "[3, 2]"), "entry 1: gaps", id="a gap reversed"
+            DELIVER.replace("[2, 3]", "[3, 2]"), "entry 1: gaps", id="a reversed gap"
         ),
         pytest.param(
-            DELIVER.replace("[5, 6]", "[1, 2]"), "entry 1: gaps", id="gaps in disorder"
+            DELIVER.replace("[5, 6]", "[1, 2]"), "entry 1: gaps", id="unordered gaps"
         ),
         pytest.param(
             DELIVER.replace("[5, 6]", "[8, 9]"), "entry 1: gaps", id="a gap at the end"
@@ -103,7 +103,7 @@ DELIVER += '"first": 0, "last": 8, "count": 7, "gaps": [[2, 3], [5, 6]]}\n'
         pytest.param(
             DELIVER.replace('"next": 9', f'"next": {2**63 - 1}'),
             r"Expected `int` <= .*next",
-            id="a position behind which no record fits",
+            id="a next offset above the maximum",
         ),
     ],
 )
@@ -112,7 +112,7 @@ def test_an_entry_that_no_consumer_can_write_is_refused(text, message):
         entries_of(HEAD + text)
 
 
-def test_gaps_between_the_offsets_of_a_run_are_read():
+def test_gaps_within_a_delivery_split_its_offsets_into_spans():
     (found,) = entries_of(HEAD + DELIVER)
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
     came = {
@@ -122,13 +122,13 @@ def test_gaps_between_the_offsets_of_a_run_are_read():
 
 
 def test_entries_before_a_broken_line_are_read():
-    """A process proves its own violations even if later lines are broken."""
+    """Entries before a broken line still prove the violations of their process."""
     entries = iter(parsed("a.journal", HEAD + ENTRY + "{\n").entries)
     assert next(entries).n == 1
     with pytest.raises(JournalError, match="line 3: not JSON"):
         next(entries)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_journal_file_is_reported_by_name(tmp_path):
     _, (trouble,) = sources({"none.journal": tmp_path / "none.journal"})
     assert "none.journal cannot be read" in trouble

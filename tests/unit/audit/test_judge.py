@@ -1,4 +1,4 @@
-"""The judge's evidence, and its cost in memory and time."""
+"""Tests the judge's evidence and its cost in memory and time."""
 
 import gc
 import sys
@@ -50,7 +50,7 @@ def test_scope_covers_the_partitions_that_the_contract_defines(scope, *, covers)
     assert not covers or place_of(scope) in {("orders", 0), "orders", None}
 
 
-def test_partition_of_a_topic_named_re_is_not_a_pattern():
+def test_partition_of_a_topic_named_re_is_not_read_as_a_pattern():
     scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
@@ -68,15 +68,15 @@ def test_partition_of_a_topic_named_re_is_not_a_pattern():
 @pytest.mark.parametrize(
     "scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"]
 )
-def test_a_scope_that_cannot_be_read_is_refused(monkeypatch, scope):
+def test_invalid_scope_is_refused(monkeypatch, scope):
     monkeypatch.setitem(sys.modules, "re2", None)
     covering.cache_clear()
     with pytest.raises(JournalError, match=r"scope|unknown (here )?what"):
         covering(scope)
 
 
-def test_a_late_begin_after_a_missed_generation_needs_every_journal():
-    """A partition that comes back at once proves A4 with one journal."""
+def test_late_start_after_a_missed_generation_needs_every_journal():
+    """One journal proves A4 if its member gets the partition back in the next generation."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
         member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
         member.assigned(TP, generation=generation).poll(TP, 20, 25)
@@ -86,8 +86,8 @@ def test_a_late_begin_after_a_missed_generation_needs_every_journal():
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
-def test_a_delivery_belongs_to_the_poll_under_way():
-    """A delivery that names a poll which had returned has no excuse (A1)."""
+def test_delivery_belongs_to_the_poll_in_progress():
+    """A delivery from a held partition that names a finished poll violates A1."""
     member = MemberJournal().assigned(TP).pause("orders")
     assert failed([member.deliver(TP, 0, 2)]) == {"A1"}
     member = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
@@ -113,8 +113,8 @@ def test_repeated_violations_are_counted_with_the_first(case):
     assert last.evidence == f"entry {last.entry}: as in entry {found.entry}"
 
 
-def test_a_late_lift_withdraws_the_violations_after_the_end_of_its_hold():
-    """Two holds covered the partition, and one of them had ended before (A1)."""
+def test_lift_with_an_earlier_time_withdraws_the_violations_after_that_time():
+    """A violation of A1 remains while the other hold of the partition was in force."""
     member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     member.then("hold", scope="orders", owner="operator:b")
     for number in range(9):
@@ -126,7 +126,7 @@ def test_a_late_lift_withdraws_the_violations_after_the_end_of_its_hold():
         assert len([*verdict.every]) == left, (owner, since)
 
 
-def test_the_evidence_of_a_split_finding_names_the_other_hold():
+def test_evidence_names_the_hold_that_remains_after_the_other_hold_is_lifted():
     member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     member.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(
         TP, 1, 2
@@ -146,14 +146,14 @@ def test_the_evidence_of_a_split_finding_names_the_other_hold():
     ]
 
 
-def test_a_lift_without_a_cause_withdraws_nothing():
+def test_lift_without_a_cause_withdraws_no_violation():
     member = MemberJournal().assigned(TP).pause("orders").poll(TP, 0, 1)
     member.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
     verdict = verdict_on(member)
     assert [one.entry for one in verdict.every] == [4, 6]
 
 
-def test_a_begin_without_a_record_has_the_time_of_its_ownership():
+def test_finding_without_a_record_has_the_time_of_its_ownership():
     member = MemberJournal().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     late = MemberJournal("b", at=2000).assigned(TP, generation=2)
     late.asks(TP, 9, "a#3").then("moved", tp=TP, from_=4, next=12)
@@ -165,14 +165,14 @@ def test_a_begin_without_a_record_has_the_time_of_its_ownership():
     ("fleet", "basis"),
     [("worked_until_the_hold_was_read", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
 )
-def test_w10_depends_on_clocks_if_the_group_was_held(fleet, basis):
+def test_w10_is_based_on_clocks_if_the_group_was_held(fleet, basis):
     (verdict,) = judged(FLEETS[fleet]())
     assert verdict.bases["W10"] is basis
 
 
 @pytest.mark.contract("S5")
 def test_memory_does_not_grow_with_handled_records():
-    """Handlers of several lanes end in any order."""
+    """Handlers of several lanes finish in any order."""
     few, many = (kept_of(handled(count)) for count in (5000, 20_000))
     assert many < few + 20_000
 
@@ -188,7 +188,7 @@ def handled(count):
 
 
 def kept_of(journal):
-    check([journal])  # imports and decoders create some objects once
+    check([journal])  # the first check imports modules and creates decoders
     judge = Judge(Settings())
     tracemalloc.start()
     judge.read(journal)
@@ -197,7 +197,7 @@ def kept_of(journal):
     return kept
 
 
-def test_a_judge_that_is_dropped_frees_its_facts():
+def test_deleted_judge_frees_its_facts():
     judge = Judge(Settings())
     judge.read(rebalancing(3, flows=False)[0].journal())
     assert judge.results()
@@ -209,7 +209,7 @@ def test_a_judge_that_is_dropped_frees_its_facts():
 
 
 def rebalancing(count, *, flows):
-    """Let three members own a partition in turn, or let one hold it throughout."""
+    """Let three members own a partition in turn, or one member own it again and again."""
     fleet = [MemberJournal(name) for name in ("abc" if flows else "a")]
     for number in range(count):
         one = fleet[number % len(fleet)].until(1000.0 + 10 * number)
@@ -222,7 +222,7 @@ def rebalancing(count, *, flows):
 
 
 def lifting(count):
-    """Let a hold of a topic end after a rebalance of all its partitions."""
+    """Lift a hold of a topic after a rebalance of all its partitions."""
     names = [f"orders:{number}" for number in range(count)]
     member = (
         MemberJournal().assigned(*names).then("hold", scope="orders", owner="floor")
@@ -232,7 +232,7 @@ def lifting(count):
 
 
 def reading(members, holds):
-    """Let members read an operator's holds."""
+    """Let each member read the holds that an operator places and lifts."""
     fleet = [Operator()]
     for number in range(members):
         member = MemberJournal(f"m{number}").assigned(f"orders:{number}")
@@ -248,7 +248,7 @@ def reading(members, holds):
 
 
 def holding(count):
-    """Let one member own a partition in turns, each before a hold of the group."""
+    """Let a member own a partition repeatedly, with a group hold after each ownership."""
     operator, member = Operator(), MemberJournal()
     for number in range(count):
         start = 1000.0 + 1000 * number
@@ -259,7 +259,7 @@ def holding(count):
 
 
 def dropping(count):
-    """Let a worker drop every second record behind a seek, then go on."""
+    """Let a worker drop every second record because of a seek, then continue."""
     member = (
         MemberJournal().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
     )
@@ -271,7 +271,7 @@ def dropping(count):
 
 
 def hanging(count):
-    """Let one record hang while others, each in its own lane, are complete."""
+    """Let one handler hang while the handlers of other lanes complete."""
     member = MemberJournal().then("working", order="key").assigned(TP)
     member.poll(TP, 0, 1).begin(TP, 0, "slow")
     for offset in range(1, count):
@@ -281,7 +281,7 @@ def hanging(count):
 
 
 def resetting(count):
-    """Let an operator move partitions; no other evidence shows where they begin."""
+    """Let an operator reset partitions that have no other evidence of their start offset."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
@@ -292,7 +292,7 @@ def resetting(count):
 
 
 def singling(count):
-    """Let an operator place a hold for each partition."""
+    """Let an operator place one hold per partition."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
@@ -317,7 +317,7 @@ def singling(count):
     ],
     ids=short,
 )
-def test_work_grows_with_the_fleet_not_with_its_square(small, large):
+def test_work_of_the_judge_grows_linearly_with_the_fleet(small, large):
     assert lines_run(large) < 5 * lines_run(small)
 
 
@@ -348,7 +348,7 @@ def test_each_overtaken_record_of_a_lane_is_a_violation():
     assert f"as in entry {first.entry}" in second.evidence
 
 
-def test_an_offset_that_the_position_passes_behind_a_run_is_not_delivered():
+def test_offset_skipped_at_the_end_of_a_poll_counts_as_not_delivered():
     member = MemberJournal().assigned(TP).poll(TP, 0, 3)
     member.poll(TP, 3, 6, last=4, count=2).poll(TP, 6, 8)
     producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=7)
@@ -373,7 +373,7 @@ def test_the_evidence_of_a_gap_names_its_first_and_last_offset():
 COUNT, POLL = 20_000, 500
 
 
-def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
+def test_transaction_of_one_record_costs_the_judge_less_than_100_bytes():
     """Each transaction leaves an offset without a record."""
     member = MemberJournal().assigned(TP).then("transactional", tp=TP)
     for start in range(0, 2 * COUNT, 2 * POLL):
@@ -381,7 +381,7 @@ def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
         gaps = [[one, one + 1] for one in range(start + 1, end - 1, 2)]
         member.deliver(TP, start, end, last=end - 2, count=POLL, gaps=gaps)
     journal = member.journal()
-    check([journal])  # imports and decoders create some objects once
+    check([journal])  # the first check imports modules and creates decoders
     tracemalloc.start()
     (result,) = check([journal]).values()
     _, peak = tracemalloc.get_traced_memory()
@@ -400,7 +400,7 @@ def test_clock_between_two_measurements_has_the_bounds_of_both():
 
 
 class Walked(array):
-    """Counts how many of its numbers an iteration has visited."""
+    """An array that counts how many numbers its iterations have visited."""
 
     walked = 0
 

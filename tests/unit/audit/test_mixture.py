@@ -1,4 +1,4 @@
-"""Several groups, hosts whose clocks differ, clusters, a producer: each fault is found."""
+"""The judge finds each fault in a mixture of groups, producers and skewed clocks."""
 
 import json
 from itertools import cycle, permutations
@@ -19,8 +19,8 @@ from tests.harness.audit.journals import (
 )
 from tests.harness.listing import short
 
-# Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
-# by more than the allowance.
+# Seconds by which the clocks of three hosts are ahead of the broker's clock. No two of
+# these clocks differ by more than the allowed skew.
 AHEAD = (1.0, 0.0, -1.0)
 SKEW = 2.0
 CLOCKS = [*permutations(AHEAD)]
@@ -29,7 +29,7 @@ OURS = Address("g", "orders", 0)
 
 
 def shifted(member, ahead):
-    """Return a journal as a host whose clock is ahead would write it."""
+    """Return the journal that a host writes if its clock is ``ahead`` seconds fast."""
     lines = [json.loads(line) for line in member.lines]
     for line in lines:
         for name in ("at", "since", "until"):
@@ -43,10 +43,10 @@ def shifted(member, ahead):
 
 def others(fleet):
     """
-    Return another group on the same partition that makes no mistake.
+    Return a second group that consumes the same partition without a fault.
 
-    A producer beside them wrote the records that both groups read: no record before the
-    first one of the fleet, as earlier offsets may never have had one.
+    A producer wrote the records that both groups read.
+    It wrote none before the fleet's first record, as earlier offsets may have no record.
     """
     first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)
@@ -80,13 +80,13 @@ MIXTURES = [
 
 
 @pytest.mark.parametrize(("make", "clocks", "faults"), MIXTURES, ids=short)
-def test_each_fault_in_a_mixture_is_found_and_no_other(make, clocks, faults):
+def test_judge_finds_exactly_the_planted_fault_in_a_mixture(make, clocks, faults):
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     assert found(mixed(fleet, clocks), settings) == faults
 
 
-BY_DAY = (*BAD, *CASES[::4])  # they reach all branches that the others reach
+BY_DAY = (*BAD, *CASES[::4])  # the other fleets reach no further branches
 AT_NIGHT = [
     pytest.param(make, marks=pytest.mark.nightly)
     for make in (*GOOD, *CASES)
@@ -95,8 +95,8 @@ AT_NIGHT = [
 
 
 @pytest.mark.parametrize("make", [*BY_DAY, *AT_NIGHT], ids=short)
-def test_one_case_is_judged_by_its_facts_alone(make):
-    """A task on Spark has the facts of one case, as text."""
+def test_case_judged_from_its_own_facts_has_the_same_result(make):
+    """A Spark task receives the facts of one case, as text."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])
@@ -112,7 +112,7 @@ def test_one_case_is_judged_by_its_facts_alone(make):
     assert results == check(journals, settings)
 
 
-def test_a_broken_journal_has_the_facts_of_the_entries_before():
+def test_broken_journal_yields_the_facts_before_its_broken_line():
     member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
     text = "\n".join([*member.lines, member.lines[-1].replace('"n": 4', '"n": 9'), ""])
     troubles = []

@@ -1,4 +1,4 @@
-"""Journals in parts: no entry is lost between two, and a missing part is named."""
+"""Journals in parts lose no entry between two parts, and a missing part is reported."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ from tests.harness.audit.command import run
 from tests.harness.audit.journals import read
 from tests.harness.processes import forked
 
-# Long enough for a few calls of poll each.
+# Bytes of a part, enough for a few entries about ``poll``.
 SIZE = 400
 
 
@@ -27,7 +27,7 @@ def polls(writer, count):
 
 
 def written(folder, count=40):
-    """Return the parts of a journal in their order, four or more."""
+    """Return the parts of a journal, at least four, in order."""
     writer = JournalWriter(folder, member="a", group="g", part_bytes=SIZE)
     writer.write("assigned", {"partitions": ["orders:0"], "generation": 1})
     polls(writer, count - 1)
@@ -51,7 +51,7 @@ def numbers(folder):
     return [one.n for one in journal.entries]
 
 
-def test_parts_are_read_in_their_order(tmp_path):
+def test_parts_are_read_in_order_whatever_their_file_names(tmp_path):
     parts = written(tmp_path)
     for number, path in enumerate(reversed(parts)):
         path.rename(tmp_path / f"{number:03}.journal")
@@ -61,7 +61,7 @@ def test_parts_are_read_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2, -1])
-def test_a_missing_part_is_named(tmp_path, missing):
+def test_missing_part_is_reported(tmp_path, missing):
     parts = written(tmp_path)
     parts[missing].unlink()
     done = run(tmp_path)
@@ -69,14 +69,14 @@ def test_a_missing_part_is_named(tmp_path, missing):
     assert "clean" not in done.stdout
 
 
-def test_lines_missing_from_a_part_are_named(tmp_path):
+def test_lines_missing_from_a_part_are_reported(tmp_path):
     """Only the last part may end early, as its process was killed."""
     _, second, *_ = written(tmp_path)
     lines = second.read_text().splitlines(keepends=True)
     for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
         second.write_text("".join(cut))
         done = run(tmp_path)
-        # A part without its last line loses no entry: the next part names it.
+        # The last line only announces the next part, so no entry is lost without it.
         assert done.exit_code == (0 if cut == lines[:-1] else 2), done.output
     second.write_text("".join([*lines, '{"n":99,"at":1.0,"e":"x"}\n']))
     assert "follows the end of its part" in run(tmp_path).stderr
@@ -91,7 +91,7 @@ def test_a_copy_of_a_part_counts_once(tmp_path):
     assert numbers(tmp_path) == list(range(1, 41))
 
 
-def test_a_part_ends_with_its_age(tmp_path):
+def test_new_part_starts_after_the_maximum_age(tmp_path):
     now = [0.0]
     writer = JournalWriter(
         tmp_path,
@@ -108,7 +108,7 @@ def test_a_part_ends_with_its_age(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "1"])
-def test_a_limit_of_zero_or_less_is_refused(tmp_path, limit):
+def test_part_limit_that_is_not_a_positive_number_is_refused(tmp_path, limit):
     for name in ("part_bytes", "part_seconds"):
         with pytest.raises(JournalError, match=f"{name} must be"):
             JournalWriter(tmp_path, **{name: limit})
@@ -122,7 +122,7 @@ def failing(name):
     return fail
 
 
-def test_a_journal_continues_in_its_part_if_the_next_one_cannot_be_made(
+def test_journal_continues_in_its_part_if_the_next_part_cannot_be_created(
     tmp_path, monkeypatch, caplog
 ):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
@@ -138,7 +138,7 @@ def test_a_journal_continues_in_its_part_if_the_next_one_cannot_be_made(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path):
+def test_forked_child_writes_its_own_parts(tmp_path):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     polls(writer, 30)
     assert forked(lambda: polls(writer, 30)) == 0
@@ -151,7 +151,7 @@ def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path):
 
 
 def begin_a_part(folder, kill_at, when, wrote):
-    """Write until the second part begins, and die at one of the system calls of its start."""
+    """Write until the second part starts, and die in one of the system calls for it."""
     calls = itertools.count(1)
 
     def deadly(function):
@@ -170,7 +170,7 @@ def begin_a_part(folder, kill_at, when, wrote):
     write = os.write
     while writer._end.part.number == 1:
         if writer._is_full(writer._end):
-            # Each call to the operating system counts as a place.
+            # Each of these system calls counts as one step.
             os.open, os.write, os.close = map(deadly, (os.open, os.write, os.close))
             Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
         polls(writer, 1)
@@ -180,7 +180,7 @@ def begin_a_part(folder, kill_at, when, wrote):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(1, 8))
-def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_begins(
+def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_starts(
     tmp_path, step, when
 ):
     reading, writing = os.pipe()
@@ -189,16 +189,16 @@ def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_begins(
     wrote = len(os.read(reading, 1 << 16))
     os.close(reading)
     if ended == 0:
-        assert step > 6, "every step up to the entry is one that can be killed"
+        assert step > 6, "the process survives only a step after the entry"
     else:
         assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert wrote <= len(found) <= wrote + 1  # the last entry may be unreported
+    assert wrote <= len(found) <= wrote + 1  # the child may not report the last
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])
-def test_no_journals_file_name_begins_with_a_dot_or_underscore(tmp_path, member):
+def test_journal_file_name_never_begins_with_a_dot_or_underscore(tmp_path, member):
     """Spark silently skips files with such names."""
     writer = JournalWriter(tmp_path, member=member)
     writer.close()
@@ -206,7 +206,7 @@ def test_no_journals_file_name_begins_with_a_dot_or_underscore(tmp_path, member)
     assert read(writer.path).member.startswith(f"{member}-")
 
 
-def test_a_pipe_is_refused(tmp_path):
+def test_pipe_in_place_of_a_journal_is_refused(tmp_path):
     """Journals are read twice, and a named pipe may have no writer."""
     (path,) = one_file(tmp_path / "a")
     reading, writing = os.pipe()
@@ -221,7 +221,7 @@ def test_a_pipe_is_refused(tmp_path):
 
 
 def test_an_endless_line_is_refused(tmp_path, monkeypatch):
-    """A file of zeros is not read to its end."""
+    """The reader stops before the end of a file of zeros."""
     monkeypatch.setattr(stream, "_LONGEST", 1 << 20)
     (path,) = one_file(tmp_path)
     with path.open("ab") as file:

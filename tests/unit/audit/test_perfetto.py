@@ -1,4 +1,4 @@
-"""A trace of journals shows the history of each partition, by the judge's own state."""
+"""The trace shows the history of each partition from the judge's own state."""
 
 import json
 from itertools import pairwise
@@ -36,14 +36,14 @@ def spans(lane):
 
 
 @pytest.mark.parametrize("scope", [TP, "orders", "re:ord.*", "@all"], ids=short)
-def test_a_hold_has_the_scope_that_was_paused(scope):
+def test_hold_in_the_trace_has_the_paused_scope(scope):
     member = MemberJournal(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(member)
     assert [one.name for one in lane.held] == [f"{scope} by app"]
     assert spans(lane) == [(0.3, 0.5)]
 
 
-def test_an_operators_hold_is_drawn_once():
+def test_operators_hold_is_drawn_once():
     member = MemberJournal("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="operator:eve").pause("returns")
     operator = Operator().held(0.1, 0.3, owner="eve")
@@ -52,7 +52,7 @@ def test_an_operators_hold_is_drawn_once():
 
 
 def test_records_of_a_held_partition_are_marked_as_wrong():
-    """The trace marks the runs that the judge found, and no others."""
+    """The trace marks only the runs in which the judge found a violation."""
     lane = only_lane(*FLEETS["a1"]())
     assert sum(run.came.count for run in lane.runs) == 7
     assert sum(run.came.count for run in lane.runs if run.is_wrong) == 2
@@ -61,7 +61,7 @@ def test_records_of_a_held_partition_are_marked_as_wrong():
 
 
 @pytest.mark.parametrize("fleet", BAD, ids=short)
-def test_a_trace_has_every_finding_of_the_judge(fleet):
+def test_trace_has_every_finding_of_the_judge(fleet):
     journals = fleet()
     results = check([one.journal() for one in journals], settings_of(journals))
     found = {case: [*one.every] for case, one in results.items()}
@@ -77,7 +77,7 @@ def is_certain(fleet):
     }
 
 
-# If a poll has two pauses, the slice begins with the first, and the second is in force.
+# With two pauses in one poll, the slice begins at the first; the second is in force.
 TWICE = "paused_again_when_it_expires"
 CERTAIN = [
     pytest.param(
@@ -89,8 +89,8 @@ CERTAIN = [
 
 
 @pytest.mark.parametrize("fleet", CERTAIN, ids=short)
-def test_a_trace_draws_a_hold_exactly_where_a_delivery_would_be_a_violation(fleet):
-    """A poll that began before its ownership obeys the holds of that time."""
+def test_trace_draws_a_hold_exactly_where_a_delivery_would_be_a_violation(fleet):
+    """A poll that began before the ownership obeys the holds of its own start."""
     for lane in collected(*(one.then("later") for one in fleet())).lanes():
         for held in lane.held:
             owned = [one for one in lane.owned if one.member == held.member]
@@ -119,7 +119,7 @@ EVIL = '</script>"\x00\x1b\u2028'
 
 
 def rows_of(text):
-    """Return the slices and moments of each row, and check that a viewer can show them."""
+    """Return the slices and instants of each row, and check that a viewer can show them."""
     events = json.loads(text)["traceEvents"]
     names, rows = {}, {}
     for one in events:
@@ -171,7 +171,7 @@ def test_lost_ownership_is_marked_as_lost():
     assert [one[0] for one in rows["group g", "orders:0 owner b"]] == ["b"]
 
 
-def test_a_trace_has_only_the_wanted_partitions():
+def test_trace_has_only_the_selected_partitions():
     member = MemberJournal(at=0).assigned(TP, "returns:0").poll(TP, 0, 5)
     text = collected(member).trace(lambda case: case.topic == "returns")
     assert {row.split()[0] for _, row in rows_of(text)} == {"returns:0"}

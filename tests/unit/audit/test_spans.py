@@ -1,4 +1,4 @@
-"""Ranges of offsets are merged, subtracted and cut as sets of offsets are."""
+"""Operations on offset ranges match the same operations on sets of offsets."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def test_between_cuts_ranges_at_both_offsets(spans, bottom, top):
     assert offsets(found) == {one for one in offsets(spans) if bottom <= one < top}
 
 
-def test_offsets_have_64_bits():
+def test_spans_store_64_bit_offsets():
     spans = Spans()
     spans.add(2**63 - 3, 2**63 - 1)
     assert list(uncovered(spans, Spans())) == [(2**63 - 3, 2**63 - 1)]

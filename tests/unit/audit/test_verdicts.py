@@ -1,4 +1,4 @@
-"""The verdict of the judge on each fleet of a table."""
+"""The judge's verdict on each fleet matches the row of the fleet in its table."""
 
 import re
 
@@ -21,25 +21,25 @@ LACKS = (
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", CASES, ids=short)
-def test_a_fleet_has_the_verdict_of_its_table(fleet):
+def test_verdict_on_a_fleet_matches_its_table_row(fleet):
     assert outcome(fleet(), **fleet.settings) == fleet.text
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", BAD, ids=short)
-def test_a_bad_fleet_fails_the_one_check_of_its_name(fleet):
+def test_bad_fleet_fails_only_the_check_in_its_name(fleet):
     assert failed(fleet()) == {check_of(fleet)}
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", GOOD, ids=short)
-def test_a_good_fleet_fails_no_check(fleet):
+def test_good_fleet_fails_no_check(fleet):
     assert failed(fleet()) == set()
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", DRAINED, ids=short)
-def test_drained_fleet_fails_the_check_of_its_name_only_if_judged_as_drained(fleet):
+def test_drained_fleet_fails_the_check_in_its_name_only_if_judged_as_drained(fleet):
     checks = {fleet.__name__.split("_")[1].upper()} & set(CHECKS)
     assert failed(fleet()) == set()
     assert failed(fleet(), is_drained=True) == checks
@@ -77,7 +77,7 @@ CAUSES = {
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize(("name", "cause"), CAUSES.items(), ids=CAUSES)
-def test_a_check_that_is_not_judged_names_the_cause(name, cause):
+def test_unjudged_check_names_its_cause(name, cause):
     (fleet,) = (one for one in CASES if one.__name__ == name)
     assert set(unjudged(fleet(), **fleet.settings).values()) == {cause}
 
@@ -90,7 +90,7 @@ def test_a_check_that_is_not_judged_names_the_cause(name, cause):
         "two members without a group, of which one jumps over offsets",
     ],
 )
-def test_offsets_without_a_record_are_counted(name):
+def test_audit_counts_offsets_without_a_record(name):
     (fleet,) = (one for one in CASES if one.__name__ == name)
     (result,) = judged(fleet(), **fleet.settings)
     assert result.unrecorded == 7
@@ -104,12 +104,12 @@ def test_each_check_has_a_rule():
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.check)
-def test_a_rule_has_a_module_of_its_name_that_begins_with_it(rule):
+def test_module_of_a_rule_has_its_name_and_begins_with_it(rule):
     module = getattr(rules, rule.check.lower())
     assert module.RULE is rule
     assert module.__doc__.strip().startswith(f"{rule.check}: ")
 
 
-def test_each_rule_is_a_section_of_the_page():
+def test_audit_page_has_a_section_for_each_rule():
     _, _, text = PAGE.partition("## The rules\n")
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(CHECKS)

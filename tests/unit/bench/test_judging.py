@@ -1,4 +1,4 @@
-"""The rule for a regression, and the table of speed."""
+"""Tests the rule for regressions and the table of speed figures."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_one_slow_lap_does_not_count_as_a_regression():
     assert figures.judged("row", "time", values, ROUNDS).passed
 
 
-def test_each_figure_has_a_sentence():
+def test_report_has_one_sentence_per_figure():
     names = ("row", "name", "measured", "at_most", "passed")
     several = [judged(now, EXACT) for now in (0.9, 0.99, 1.01, 1.1)]
     rows = [{name: getattr(one, name) for name in names} for one in several]
@@ -54,12 +54,12 @@ def test_each_figure_has_a_sentence():
 
 
 @pytest.mark.parametrize("page", speed.PAGES, ids=lambda page: page.name)
-def test_speed_table_of_page_is_made_of_the_data(page):
+def test_speed_table_of_a_page_matches_the_stored_data(page):
     text = page.read_text("utf-8")
     assert text == speed.written(page, text)
 
 
-def test_data_has_the_ratios_and_values_of_a_report():
+def test_stored_data_has_the_ratios_and_values_of_a_report():
     row = "iteration"
     measured = {
         (row, "records/s / aiokafka"): 1.23456,
@@ -105,7 +105,7 @@ def test_options_that_contradict_each_other_are_refused(arguments):
         parsed(arguments.split())
 
 
-# The extra ``ci`` has these, without which README's second command runs.
+# The extra ``ci`` installs these clients, but README's second command runs without them.
 _WITHOUT = """
 import runpy, sys
 for name in ("aiokafka", "confluent_kafka", "pyspark"):
@@ -115,7 +115,7 @@ runpy.run_module("tests.bench", run_name="__main__")
 """
 
 
-def test_help_needs_no_other_clients():
+def test_help_of_the_benchmark_works_without_other_clients():
     ended = ran_python("-c", _WITHOUT, "speed", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "one-by-one" in ended.stdout

@@ -1,4 +1,4 @@
-"""``safeconsumer audit``: its lines, its report and its exit status."""
+"""Tests the lines, the report and the exit status of ``safeconsumer audit``."""
 
 import errno
 import json
@@ -62,7 +62,7 @@ def test_clean_fleet_has_status_0_and_a_row_for_each_check(tmp_path, clean):
             [MemberJournal("p", group="").then("acked", tp=TP, first=0, last=99)],
             2,
             ["A2  orders:0  could not be"],
-            id="only a producer wrote one",
+            id="only a journal of a producer",
         ),
         pytest.param(
             [
@@ -71,7 +71,7 @@ def test_clean_fleet_has_status_0_and_a_row_for_each_check(tmp_path, clean):
             ],
             2,
             ["another journal of a process with the name worker"],
-            id="two processes have one name",
+            id="two processes with one name",
         ),
     ],
 )
@@ -94,7 +94,7 @@ def test_status_is_1_for_violations_and_2_without_a_verdict(
     ],
     ids=["early version", "no version", "empty", "a report"],
 )
-def test_journal_that_cannot_be_read_leaves_no_verdict(clean, text, reason):
+def test_unreadable_journal_leaves_no_verdict(clean, text, reason):
     (clean / "x.journal").write_text(text)
     done = run(clean)
     assert done.exit_code == 2
@@ -117,7 +117,7 @@ def test_journal_that_cannot_be_read_leaves_no_verdict(clean, text, reason):
 def test_lost_record_is_not_a_violation_if_an_unread_journal_may_have_it(
     tmp_path, journal, reason
 ):
-    """A record that was delivered while held stays a violation."""
+    """A record delivered while its partition was held stays a violation."""
     lost = written(tmp_path / "lost", FLEETS[LOST]())
     leaked = written(tmp_path / "leaked", FLEETS[LEAKED]())
     assert (run(lost).exit_code, run(leaked).exit_code) == (1, 1)
@@ -131,7 +131,7 @@ def test_lost_record_is_not_a_violation_if_an_unread_journal_may_have_it(
     assert run(leaked).exit_code == 1
 
 
-def test_check_that_could_not_be_judged_is_named_and_can_be_left_out(tmp_path):
+def test_unjudged_check_is_named_and_can_be_excluded(tmp_path):
     folder = written(tmp_path / "fleet", [MemberJournal().assigned(TP).commit(TP, 5)])
     report = tmp_path / "report"
     done = run(folder, "--report", report)
@@ -146,7 +146,7 @@ def test_check_that_could_not_be_judged_is_named_and_can_be_left_out(tmp_path):
 # ---------------------------------------------------------------- finding journals
 
 
-def test_help_explains_the_journals_by_their_name_in_the_usage():
+def test_help_explains_the_journal_argument_of_the_usage_line():
     usage, *text = run("--help").stdout.split("\n")
     assert usage.endswith("[OPTIONS] JOURNAL...")
     assert any(line.strip().startswith("JOURNAL is a file") for line in text)
@@ -169,7 +169,7 @@ def test_folder_without_journals_has_status_2(tmp_path, clean):
     assert "could not tell: 1 journal, 1 partition" in done.output
 
 
-def test_journals_in_folders_of_a_folder_are_read_once(clean):
+def test_journals_in_nested_folders_are_read_once(clean):
     deeper = clean / "host" / "day"
     deeper.mkdir(parents=True)
     (deeper / "p.journal").write_text(MemberJournal("p").assigned(TP).text())
@@ -179,7 +179,7 @@ def test_journals_in_folders_of_a_folder_are_read_once(clean):
         assert run(*given).output == alone
 
 
-def test_journals_behind_links_are_read_once(tmp_path, clean):
+def test_symlinked_journals_are_read_once(tmp_path, clean):
     given = tmp_path / "logs"
     (given / "inner").mkdir(parents=True)
     for one in clean.iterdir():
@@ -189,7 +189,7 @@ def test_journals_behind_links_are_read_once(tmp_path, clean):
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["given", "inside"])
-def test_folder_that_may_not_be_listed_is_named_and_has_status_2(
+def test_folder_without_list_permission_is_named_and_has_status_2(
     tmp_path, clean, monkeypatch, inside
 ):
     theirs = written((clean if inside else tmp_path) / "theirs", FLEETS[LEAKED]())
@@ -226,7 +226,7 @@ def test_allowance_may_be_a_duration(tmp_path):
     assert "A1" in seconds
 
 
-# ---------------------------------------------------------------- the cluster's part
+# ---------------------------------------------------------------- control topics
 
 
 def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
@@ -248,7 +248,7 @@ def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
 
 
 @pytest.mark.parametrize(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
-def test_start_of_a_worker_under_a_hold_is_judged_by_the_control_topics(
+def test_handler_started_under_a_hold_is_judged_by_the_control_topics(
     tmp_path, began_at, status
 ):
     journal = (
@@ -280,7 +280,7 @@ def test_start_of_a_worker_under_a_hold_is_judged_by_the_control_topics(
 def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
     tmp_path, monkeypatch, plain, options, is_judged
 ):
-    # This broker receives no request.
+    # The command must not query this broker.
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "localhost:2")
     monkeypatch.setattr(
         "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
@@ -316,8 +316,8 @@ def test_topic_counts_as_compacted_unless_its_settings_differ(monkeypatch):
 
 
 @pytest.mark.parametrize("option", ["--report", "--perfetto"])
-def test_file_that_cannot_be_written_hides_no_violation(tmp_path, clean, option):
-    """The verdict is printed first; status 1 is for violations alone."""
+def test_unwritable_file_does_not_hide_a_violation(tmp_path, clean, option):
+    """The command prints the verdict first, and status 1 always means violations."""
     leaked = written(tmp_path / "leaked", FLEETS[LEAKED]())
     nowhere = tmp_path / "no" / "x"
     done = run(clean, option, nowhere)
@@ -335,7 +335,7 @@ def test_report_says_whether_every_journal_was_read(tmp_path, clean):
         (clean / "x.journal").write_text("broken\n")
 
 
-def test_trace_has_the_partitions_that_were_asked_for(tmp_path):
+def test_trace_has_the_requested_partitions(tmp_path):
     folder = written(tmp_path / "fleet", FLEETS[LEAKED]())
     (folder / "b.journal").write_text(MemberJournal("b").assigned("orders:1").text())
     trace = tmp_path / "trace.json"
@@ -370,7 +370,7 @@ def test_partition_that_no_journal_names_has_status_2(clean, partition, reason):
     assert (done.exit_code, reason in done.stderr) == (2, True)
 
 
-def test_partition_of_no_journal_has_status_2(tmp_path):
+def test_partition_without_any_journal_has_status_2(tmp_path):
     done = run(tmp_path, "--partition", TP)
     assert "no journal names orders:0; they name no partition" in done.stderr
 
@@ -386,15 +386,15 @@ def test_topic_selects_all_its_partitions(tmp_path):
     assert lines[-1] == "violations: 1 journal, 2 partitions"
 
 
-def test_partition_of_the_topic_re_is_printed_as_a_target(tmp_path):
-    """``pause`` takes re:3, its name in journals, for a pattern."""
+def test_partition_of_a_topic_named_re_is_printed_with_the_prefix_re(tmp_path):
+    """Journals name the partition re:3, which ``pause`` would read as a pattern."""
     journal = MemberJournal().assigned("re:3").pause("re").poll("re:3", 0, 2)
     first, *_ = run(written(tmp_path, [journal])).stdout.splitlines()
     assert first.startswith("A1  re:re:3 of g  1 x")
 
 
-def test_cause_of_several_checks_and_partitions_is_printed_once(tmp_path):
-    """A reset without --control: four checks of three partitions have one cause."""
+def test_cause_shared_by_several_checks_and_partitions_is_printed_once(tmp_path):
+    """Without --control, resets leave four checks of three partitions unjudged."""
     tps = [f"orders:{number}" for number in range(3)]
     journal = MemberJournal().assigned(*tps)
     for tp in tps:
@@ -405,8 +405,8 @@ def test_cause_of_several_checks_and_partitions_is_printed_once(tmp_path):
     assert verdict == "could not tell: 1 journal, 3 partitions"
 
 
-def test_many_partitions_have_ten_lines_and_one_for_the_others(tmp_path):
-    """Lines about unjudged partitions are shortened, too, and come last; a report has all."""
+def test_output_for_many_partitions_has_ten_lines_and_a_summary(tmp_path):
+    """Unjudged partitions are summarized at the end, and the report has every partition."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
     journal = (

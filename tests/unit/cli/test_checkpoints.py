@@ -1,4 +1,4 @@
-"""``safeconsumer audit --checkpoint``: its lines, its report and its exit status."""
+"""Tests the output and the exit status of ``safeconsumer audit --checkpoint``."""
 
 import sys
 from contextlib import nullcontext
@@ -49,7 +49,7 @@ def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
         f"S1  orders:0 of g  1 x, first by {folder}: batch 1 was planned at "
     )
     assert "offsets 10 to 19, while operator:eve held orders from" in first
-    assert about == f"S1  {folder}: batches 0 to 1, 1 hold of g meanwhile"
+    assert about == f"S1  {folder}: batches 0 to 1, 1 hold of g in that time"
     assert last == "violations: 1 stream, 1 partition"
     (row,) = rows_of(report)
     assert (row["check"], row["offset"], row["is_complete"]) == ("S1", 10, True)
@@ -58,24 +58,26 @@ def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
 @pytest.mark.parametrize(
     ("start", "end", "count"),
     [(100.0, 900.0, "0 holds"), (2100.0, 5000.0, "0 holds"), (900.0, 1100.0, "1 hold")],
-    ids=["before", "after", "beginning before"],
+    ids=["before", "after", "starting before"],
 )
-def test_line_about_a_stream_counts_the_holds_of_its_time(tmp_path, start, end, count):
+def test_line_about_a_stream_counts_the_holds_during_its_batches(
+    tmp_path, start, end, count
+):
     history = tmp_path / "history.json"
     history.write_text(history_of("orders", start, end))
     folder = checkpoint(tmp_path / "c", KEPT)
     done = run("--checkpoint", folder, "--group", "g", "--history", history)
-    assert f"batches 0 to 1, {count} of g meanwhile" in done.stdout
+    assert f"batches 0 to 1, {count} of g in that time" in done.stdout
 
 
 def test_stream_that_obeyed_has_status_0(audited, tmp_path):
     done = audited(KEPT)
-    about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g meanwhile\n"
+    about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g in that time\n"
     line = "clean: 1 stream, 1 partition\n"
     assert (done.exit_code, done.stdout) == (0, about + line)
 
 
-def test_members_and_a_stream_have_one_status(audited, tmp_path):
+def test_members_and_a_stream_are_audited_with_one_status(audited, tmp_path):
     fleet = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     done = audited(KEPT, fleet)
     assert done.exit_code == 0
@@ -83,7 +85,7 @@ def test_members_and_a_stream_have_one_status(audited, tmp_path):
     assert audited(MOVED, fleet, "--partition", "orders:0").exit_code == 1
 
 
-def test_folder_may_be_a_uri(audited, tmp_path):
+def test_checkpoint_folder_may_be_a_uri(audited, tmp_path):
     uri = checkpoint(tmp_path / "a b", MOVED).as_uri()
     done = audited(KEPT, "--checkpoint", uri)
     assert done.exit_code == 1
@@ -92,7 +94,7 @@ def test_folder_may_be_a_uri(audited, tmp_path):
 
 @pytest.mark.parametrize("files", [KEPT, MOVED], ids=["kept", "moved"])
 def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files):
-    """A group with a misspelt name would be clean, as it was never held."""
+    """Otherwise a misspelt group would count as clean, because it was never held."""
     done = audited(files, group="gg")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
@@ -104,7 +106,7 @@ def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files)
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        pytest.param([], "name a JOURNAL, or the --checkpoint", id="nothing"),
+        pytest.param([], "name a JOURNAL, or the --checkpoint", id="no arguments"),
         pytest.param(["--checkpoint", "c"], "go together", id="no group"),
         pytest.param(["j", "--group", "g"], "go together", id="no checkpoint"),
         pytest.param(
@@ -112,7 +114,7 @@ def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files)
         ),
     ],
 )
-def test_option_without_the_other_that_it_needs_is_refused(
+def test_option_without_its_required_companion_is_refused(
     arguments, reason, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -143,13 +145,13 @@ def test_option_without_the_other_that_it_needs_is_refused(
         pytest.param(
             ["s3a://b/c", "--master", "local[1]"], "this needs pyspark", id="no Spark"
         ),
-        pytest.param(["bad"], "0 cannot be read: 'utf-8' codec", id="no text"),
+        pytest.param(["bad"], "0 cannot be read: 'utf-8' codec", id="not UTF-8"),
     ],
 )
 def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
     audited, more, reason, tmp_path, monkeypatch
 ):
-    """The status is 2 even if another stream has a violation: the command names the fault."""
+    """The status is 2 even if another stream has a violation."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "j").mkdir()
@@ -188,10 +190,10 @@ class Reader:
         return [(f"s3a://b/c/{name}", text) for name, text in several if "off" in name]
 
 
-def test_stream_of_the_python_source_has_no_folder_of_sources_for_spark_to_read(
+def test_spark_reads_a_checkpoint_of_the_python_source_without_a_sources_folder(
     monkeypatch,
 ):
-    """An object store has no empty folders, and Spark refused the whole checkpoint."""
+    """An object store has no empty folders, and Spark once refused the whole checkpoint."""
     spark = SimpleNamespace(read=Reader())
     monkeypatch.setattr(checkpoints, "session", lambda _: nullcontext(spark))
     found = dict(checkpoints._read_by_spark("s3a://b/c", "local[1]"))

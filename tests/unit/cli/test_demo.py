@@ -1,4 +1,4 @@
-"""``safeconsumer demo``: its exit status and lines, and how it counts records."""
+"""Tests the exit status, the lines and the record counts of ``safeconsumer demo``."""
 
 from contextlib import nullcontext
 
@@ -19,7 +19,7 @@ KNOWN = object()  # the known failure of a client in a situation
 
 
 def played(situation, *, stock=KNOWN, ours=None, error=None):
-    """Return the results of a situation of 500 records, of which 7 may go wrong."""
+    """Return results for a situation of 500 records, of which a failure affects 7."""
     results = []
     for client in situation.clients:
         failure = ours if client.is_ours else stock
@@ -51,7 +51,7 @@ def run(*arguments):
 
 @pytest.fixture
 def play(monkeypatch):
-    """``play(*arguments, **outcome)`` runs the command; all situations end so."""
+    """``play(*arguments, **outcome)`` runs the command; each situation has this outcome."""
 
     def run_with(*arguments, **outcome):
         monkeypatch.setattr(demo, "EmbeddedBroker", nullcontext)
@@ -70,13 +70,13 @@ def play(monkeypatch):
 @pytest.mark.parametrize(
     ("outcome", "status"),
     [
-        pytest.param({}, Status.DONE, id="as known"),
+        pytest.param({}, Status.DONE, id="known failures"),
         *(
             pytest.param({"ours": one}, Status.FAILED, id=f"ours: {one.name}")
             for one in Failure
         ),
         pytest.param({"stock": None}, Status.FAILED, id="stock does not fail"),
-        pytest.param({"stock": Failure.TWICE}, Status.FAILED, id="it fails otherwise"),
+        pytest.param({"stock": Failure.TWICE}, Status.FAILED, id="stock duplicates"),
         pytest.param({"error": "cut"}, Status.FAILED, id="cut short"),
         *(
             pytest.param(
@@ -88,7 +88,9 @@ def play(monkeypatch):
         ),
     ],
 )
-def test_worst_result_is_the_status_and_errors_follow_the_table(play, outcome, status):
+def test_worst_result_sets_the_status_and_errors_follow_the_table(
+    play, outcome, status
+):
     ended = play(**outcome)
     assert ended.exit_code == status
     for situation in SITUATIONS:
@@ -97,8 +99,8 @@ def test_worst_result_is_the_status_and_errors_follow_the_table(play, outcome, s
         assert is_named is ("error" in outcome)
 
 
-def test_sentence_counts_only_situations_that_kafka_python_can_play(play):
-    """A thread pool belongs to the program, and KafkaConsumer cannot pause a group."""
+def test_summary_counts_only_situations_that_kafka_python_can_play(play):
+    """KafkaConsumer has no thread pool of its own, and it cannot pause a group."""
     ended = play()
     assert ended.stdout.splitlines()[-1] == (
         "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 6 situations; "
@@ -109,7 +111,7 @@ def test_sentence_counts_only_situations_that_kafka_python_can_play(play):
     assert row in ended.stdout
 
 
-def test_picked_situations_are_played_in_their_order(play):
+def test_selected_situations_are_played_in_the_order_of_the_full_list(play):
     ended = play("--situation", "group", "--situation", "ticket-loop")
     rows = [line.split() for line in ended.stdout.splitlines() if " 4.2 " in line]
     assert [one[0] for one in rows] == ["ticket-loop", "SafeConsumer", "group"]
@@ -125,7 +127,7 @@ MID_BATCH, POOL = "pauses in mid-batch", "lost by a thread pool"
         ({"worker"}, KNOWN, [POOL]),
         ({one.name for one in SITUATIONS}, Failure.LOST, [MID_BATCH, POOL]),
     ],
-    ids=["none", "of the pool", "of both"],
+    ids=["none", "pool", "both"],
 )
 def test_table_explains_only_the_losses_that_it_shows(names, stock, explained):
     situations = [one for one in SITUATIONS if one.name in names]
@@ -135,13 +137,13 @@ def test_table_explains_only_the_losses_that_it_shows(names, stock, explained):
 
 
 @pytest.mark.parametrize("arguments", [("--situation", "nope"), ("extra",)], ids=str)
-def test_wrong_usage_is_status_2(arguments):
+def test_wrong_usage_has_status_2(arguments):
     ended = run(*arguments)
     assert ended.exit_code == Status.USAGE
     assert arguments[-1] in ended.stderr
 
 
-def test_record_counts_by_its_first_delivery_and_twice_only_below_the_commit():
+def test_tally_counts_first_deliveries_and_duplicates_below_the_commit():
     tally = Tally()
     for offset in range(6):
         tally.produced(TP, offset)

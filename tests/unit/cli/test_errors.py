@@ -1,4 +1,4 @@
-"""Errors of a cluster in commands: the exit status, and the broker's words."""
+"""Tests the exit status and the message of cluster errors in commands."""
 
 import errno
 import ssl
@@ -71,13 +71,13 @@ def test_other_error_has_a_status_and_a_cause(error, status, start):
 
 
 def test_advice_is_given_once():
-    """Our own errors have the advice in their text."""
+    """The library's own errors already contain the advice."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
     assert error_text(error).count(ACLS) == 1
 
 
 def ended(body):
-    """Run a command with this body; return its result."""
+    """Run a command with this body and return its result."""
 
     @click.command()
     @click.pass_context
@@ -90,7 +90,7 @@ def ended(body):
 
 @pytest.mark.parametrize("is_interrupted", [True, False])
 def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
-    """Its "Task is not done yet!" without an interrupt is a defect."""
+    """Without an interrupt, the loop's "Task is not done yet!" is a defect."""
 
     def body():
         task, loop = Task(lambda: None), NetworkSelector()
@@ -109,8 +109,8 @@ def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
         assert isinstance(result.exception, RuntimeError)
 
 
-def test_full_disk_has_a_status_of_its_own():
-    """The program ends with 70; status 1 would mean a bad outcome."""
+def test_full_disk_error_is_left_to_the_program():
+    """The program exits with 70, because status 1 would mean a bad outcome."""
 
     def body():
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -119,7 +119,7 @@ def test_full_disk_has_a_status_of_its_own():
 
 
 def test_interrupt_before_the_event_loop_is_unlocked_is_not_hidden(monkeypatch):
-    """kafka-python locks its loop in a line before the ``try`` that unlocks it."""
+    """kafka-python locks its loop one line before the ``try`` that unlocks it."""
 
     def interrupted(loop, _timeout=None):
         if not loop._poll_lock.acquire(blocking=False):

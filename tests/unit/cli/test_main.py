@@ -1,4 +1,4 @@
-"""The program around its commands: unforeseen errors, and outputs that fail."""
+"""Tests how the program handles unforeseen errors and failing outputs."""
 
 import io
 import os
@@ -43,10 +43,10 @@ def program(monkeypatch):
     ids=["key", "two lines", "no text", "system"],
 )
 @pytest.mark.parametrize("has_traceback", [False, True])
-def test_unforeseen_error_has_one_line_and_its_own_status(  # noqa: PLR0913, PLR0917 - fixtures
+def test_unforeseen_error_prints_one_line_and_has_its_own_status(  # noqa: PLR0913, PLR0917 - fixtures
     program, monkeypatch, capsys, error, line, has_traceback
 ):
-    """Status 1 would mean a bad outcome."""
+    """The status is not 1, which would mean a bad outcome."""
     monkeypatch.setenv(module.TRACEBACK, "1" if has_traceback else "")
     with pytest.raises(SystemExit) as end:
         program(raising(error))
@@ -65,8 +65,8 @@ def raising(error):
     return command
 
 
-def test_defects_are_reported_at_the_address_of_the_package(monkeypatch):
-    """A checkout has no address."""
+def test_defects_are_reported_at_the_address_in_the_package_metadata(monkeypatch):
+    """The package metadata of a checkout has no address."""
     metadata = Message()
     metadata["Project-URL"] = "Homepage, https://example.com/x"
     metadata["Project-URL"] = "Issues, https://example.com/x/issues"
@@ -98,7 +98,7 @@ def test_closed_pipe_is_noticed_on_an_unbuffered_output(monkeypatch, kind):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_letters_that_a_terminal_lacks_are_escaped(
+def test_characters_outside_the_output_encoding_are_escaped(
     program, monkeypatch, name, encoding
 ):
     shown = io.BytesIO()
@@ -112,6 +112,6 @@ def test_letters_that_a_terminal_lacks_are_escaped(
 
     program(command)
     first, second = shown.getvalue().decode("utf-8").splitlines()
-    # click takes a stream in ASCII for UTF-8.
+    # click treats an ASCII stream as UTF-8.
     assert first == (r"db \u65e5\u672c" if encoding != "ascii" else "db \u65e5\u672c")
     assert second.endswith(r"\u65e5")

@@ -1,4 +1,4 @@
-"""``safeconsumer run``: its target, exit statuses and lines, without a broker."""
+"""Tests the targets, the exit statuses and the output of ``safeconsumer run``."""
 
 import logging
 import socket
@@ -68,7 +68,7 @@ REPORT = Report(**COUNTS, gone=0, committed=True, seconds=0.0)
 
 @pytest.fixture
 def ending(monkeypatch):
-    """Replace the run of workers: they raise the errors in this list, or end well."""
+    """Replace ``Worker.run`` with a function that raises the first listed error, if any."""
     errors = []
 
     def run(worker):
@@ -78,7 +78,7 @@ def ending(monkeypatch):
         return REPORT
 
     monkeypatch.setattr(Worker, "run", run)
-    # Its thread would outlive the test.
+    # The thread that looks for missing topics would outlive the test.
     monkeypatch.setattr(command, "existing", lambda *_: None)
     return errors
 
@@ -105,7 +105,7 @@ def typed(ending, monkeypatch, tmp_path):  # noqa: ARG001 - ending keeps workers
 
 @pytest.mark.parametrize("target", ["shop:own", "made:Made.there"])
 def test_worker_runs_with_the_programs_own_settings(typed, monkeypatch, target):
-    """The cluster in the environment is for other commands."""
+    """The cluster in the environment applies to other commands only."""
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "elsewhere:1")
     ended = typed(target)
     line = "6 handled, 1 dead letter, 2 skipped, 4 dropped; committed"
@@ -141,7 +141,7 @@ def last_line(ended, status=Status.USAGE):
     ids=short,
 )
 def test_target_that_is_not_a_worker_is_refused_with_the_reason(typed, target, reason):
-    """Errors that the program raised have their traceback."""
+    """The command prints a traceback for errors that the user's program raised."""
     ended = typed(target)
     assert reason in last_line(ended)
     assert reason.startswith("raised ") is ("Traceback" in ended.stderr)
@@ -163,12 +163,14 @@ def test_unreachable_broker_has_the_status_that_allows_a_retry(typed):
     ids=short,
 )
 def test_error_that_ends_a_worker_has_a_status(typed, ending, error, status, reason):
-    """A handler's SystemExit does not choose the status."""
+    """A handler's SystemExit does not set the exit status."""
     ending[:] = [error]
     assert reason in last_line(typed("shop:own"), status)
 
 
-def test_probes_without_their_port_or_package_are_wrong_usage(typed, monkeypatch):
+def test_probes_with_a_bad_port_or_without_their_package_are_wrong_usage(
+    typed, monkeypatch
+):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = typed("shop:own", f"--probes={taken.getsockname()[1]}")
     assert "a probe cannot be set up: " in last_line(ended)
@@ -185,18 +187,21 @@ def test_probes_without_their_port_or_package_are_wrong_usage(typed, monkeypatch
     [
         ({"offset": 60, "is_committed": True}, None),
         ({"offset": 0}, None),
-        ({"offset": 60}, "of an added partition or a recreated topic, at the first"),
-        ({"offset": 60}, "with earliest a new group reads what is there already"),
+        (
+            {"offset": 60},
+            "at the first record of an added partition or a recreated topic",
+        ),
+        ({"offset": 60}, "with earliest a new group reads all existing records"),
         (
             {"offset": 60, "is_reset": True},
-            "at the first record that is left, or where",
+            "at the first remaining record, or where",
         ),
-        ({"offset": 60, "is_reset": True}, "records up to here may have been deleted"),
+        ({"offset": 60, "is_reset": True}, "records before this offset may have"),
     ],
     ids=short,
 )
-def test_start_that_may_pass_records_over_has_advice(more, advice):
-    """The advice names everything that may have chosen the offset."""
+def test_start_offset_that_may_skip_records_has_advice(more, advice):
+    """The advice names every possible reason for the offset."""
     event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
     assert (advice or "None") in str(event.advice)
 
@@ -220,7 +225,7 @@ def test_missing_topic_is_named_once_a_broker_answers(monkeypatch, capsys):
     assert capsys.readouterr().err == line
 
 
-def test_repeated_line_of_kafka_python_is_written_once_a_minute():
+def test_repeated_log_line_of_kafka_python_is_written_once_a_minute():
     once = command._OnceAMinute()
 
     def passes(text, at):

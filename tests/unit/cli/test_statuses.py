@@ -1,4 +1,4 @@
-"""The help of each command: its exit statuses, options and place in the list."""
+"""Tests the help of each command: its exit statuses, options and position in the list."""
 
 import re
 
@@ -29,7 +29,7 @@ def printed(*arguments):
 
 
 @pytest.mark.parametrize("name", commands())
-def test_help_has_the_statuses_and_explains_every_option(name):
+def test_help_lists_the_statuses_and_explains_every_option(name):
     text = printed(*name.split(), "--help").stdout
     statuses = text.partition("Exit status:\n")[2]
     found = re.findall(r"^ {2,6}(\d+)  (.+(?:\n {9}.+)*)", statuses, re.MULTILINE)
@@ -43,7 +43,7 @@ def test_help_has_the_statuses_and_explains_every_option(name):
     assert bare == []
 
 
-def test_mistyped_command_gets_the_nearest_name():
+def test_mistyped_command_suggests_the_nearest_name():
     ended = printed("paus")
     assert ended.exit_code == Status.USAGE
     assert "No such command 'paus'. Did you mean 'pause'?" in ended.stderr
@@ -57,7 +57,7 @@ def test_list_of_commands_groups_them_by_purpose():
 
 
 @pytest.mark.parametrize("path", [[], ["control"], ["dead-letters"]], ids=str)
-def test_list_has_the_whole_first_sentence_of_each_command(path):
+def test_list_of_commands_has_the_whole_first_sentence_of_each_command(path):
     group = safeconsumer
     for name in path:
         group = safeconsumer.get_command(CONTEXT, name)

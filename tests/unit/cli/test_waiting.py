@@ -1,4 +1,4 @@
-"""Commands wait a limited time for a verdict, and for a silent cluster."""
+"""Commands wait a limited time for a verdict and for an unresponsive cluster."""
 
 from types import SimpleNamespace
 
@@ -51,7 +51,7 @@ def clock(monkeypatch):
     return made
 
 
-def test_time_of_the_login_counts_for_the_timeout(clock, monkeypatch):
+def test_login_time_counts_toward_the_timeout(clock, monkeypatch):
     looks = []
 
     def look(_, group, *, timeout, has_lags):
@@ -73,7 +73,7 @@ def test_time_of_the_login_counts_for_the_timeout(clock, monkeypatch):
     ("timeout", "words"), [(0.0, "1.5s"), (2.5, "2.5s"), (12.0, "12s"), (90.0, "1m30s")]
 )
 def test_wait_without_an_answer_reports_how_long_it_took(clock, timeout, words):
-    """Each check of the group may take 1.5 s, however little time was given."""
+    """Each check of the group may take 1.5 s, however short the timeout is."""
 
     def look(_, *, timeout, **__):
         clock.sleep(timeout)
@@ -85,7 +85,7 @@ def test_wait_without_an_answer_reports_how_long_it_took(clock, timeout, words):
     assert raised.value.args == (f"no answer within {words}",)
 
 
-def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
+def test_wait_stops_immediately_once_its_condition_can_no_longer_be_met(clock):
     def look(*_, **__):
         clock.sleep(0.5)
         return viewed()
@@ -99,8 +99,8 @@ def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
     assert ended.waited == 0.5
 
 
-def test_wait_flowing_goes_on_if_the_question_for_topics_has_no_answer(clock):
-    """The request may take the remaining time, like every check of the group."""
+def test_wait_flowing_continues_if_the_request_for_topics_times_out(clock):
+    """The request may use the remaining time, like every check of the group."""
     tp, limits = TopicPartition("t", 0), []
 
     def within(seconds, _):
@@ -122,8 +122,8 @@ def test_wait_flowing_goes_on_if_the_question_for_topics_has_no_answer(clock):
     assert limits == [60.0, 29.75]
 
 
-def test_wait_of_a_pause_ends_with_its_hold():
-    """Members lift it later by the allowed skew, and obey it until then."""
+def test_wait_of_a_pause_fails_once_its_hold_has_expired():
+    """Members obey the hold beyond its end for the allowed clock skew."""
     tp = TopicPartition("t", 0)
     action = place_action(group="g", owner="alice", texts=["t"], reason="x", for_="3s")
     (change,) = action.changes
@@ -131,7 +131,7 @@ def test_wait_of_a_pause_ends_with_its_hold():
     quiet = viewed(facts("a", tp), report("a", 0), holds=(own,), skew=30.0)
     reached, _ = holding._is_quiet(evolve(quiet, times=Times(102.0)), action)
     assert reached
-    with pytest.raises(waiting.NeverReachedError, match=r"expired meanwhile: t$"):
+    with pytest.raises(waiting.NeverReachedError, match=r"expired since: t$"):
         holding._is_quiet(evolve(quiet, times=Times(104.0)), action)
 
 
@@ -171,7 +171,7 @@ SEVERAL = scopes_of([f"t:0-{MANY - 1}"], "g")
     ids=["flowing", "flowing in scopes", "quiet", "moved"],
 )
 def test_verdict_does_not_compare_each_hold_with_each_partition(monkeypatch, judge):
-    """With 1,000 holds and 5,000 partitions that takes 1.5 s, four times a second."""
+    """Such a comparison of 1,000 holds with 5,000 partitions takes 1.5 s."""
     compared = []
     covers = Partition.covers
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Reading a holds topic to its end, on any client."""
+"""Tests how any client reads a holds topic to its end."""
 
 import time
 
@@ -18,7 +18,7 @@ def begun(first=0, end=5, at=0):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Let the test set the time: ``clock.now``."""
+    """Return a clock that the test sets through ``clock.now``."""
 
     class Clock:
         now = 100.0
@@ -28,7 +28,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("first", "at", "begins"), [(0, 3, 3), (4, 3, 4), (0, 0, 0)])
-def test_reading_begins_at_its_last_position_or_at_the_first_record(first, at, begins):
+def test_reading_starts_at_its_last_position_or_at_the_first_record(first, at, begins):
     one = begun(first, 5, at)
     assert (one.at, one.is_complete) == (begins, False)
     one.at = 5
@@ -36,23 +36,23 @@ def test_reading_begins_at_its_last_position_or_at_the_first_record(first, at, b
 
 
 @pytest.mark.parametrize(("end", "is_other"), [(2, False), (9, True)])
-def test_a_recreated_topic_is_read_from_its_first_record(end, is_other):
+def test_recreated_topic_is_read_from_its_first_record(end, is_other):
     one = begun(at=3)
     beginning = one.beginning(1, end, is_other=is_other)
     assert one.begin(beginning) == (RecreatedTopic("holds", 3, end),)
     assert one.offsets == {("holds", 0): 1}
 
 
-def test_recreated_topic_is_found_again_if_the_first_start_of_reading_fails():
-    """A client may fail between the answer of the brokers and its first turn."""
+def test_recreated_topic_is_detected_again_if_the_first_attempt_to_read_fails():
+    """A client may fail after the brokers have answered and before its first read."""
     one = begun(at=3)
     found = one.beginning(1, 9, is_other=True)
     assert one.beginning(1, 9, is_other=True) == found
     assert one.offsets == {("holds", 0): 3}
 
 
-def test_a_turn_that_raises_leaves_the_place_before_its_records(clock):
-    """The caller never gets those records: the next start of reading has to read them."""
+def test_read_that_raises_does_not_advance_the_position(clock):
+    """The caller never gets the records of that read, so the next attempt must read them."""
     one = begun()
     one.note_turn(clock.now, 0.5, 2)
     one.lose("is lost")
@@ -62,7 +62,7 @@ def test_a_turn_that_raises_leaves_the_place_before_its_records(clock):
 
 
 def test_only_time_spent_waiting_counts_as_silence(clock):
-    """A program that was stopped for an hour has sent no request in that time."""
+    """A program that was suspended for an hour sent no request in that time."""
     one = begun()
     for _ in range(10):
         began, clock.now = clock.now, clock.now + 3600
@@ -72,7 +72,7 @@ def test_only_time_spent_waiting_counts_as_silence(clock):
         one.note_turn(clock.now - 0.5, 0.5, one.at)
 
 
-def test_silence_ends_once_all_records_before_an_answered_end_are_read(clock):
+def test_silence_ends_once_all_records_up_to_a_reported_end_are_read(clock):
     one = begun()
     one.note_turn(clock.now - 5, 5.0, 5)
     one.note_end(0, 6)
@@ -82,7 +82,7 @@ def test_silence_ends_once_all_records_before_an_answered_end_are_read(clock):
     one.note_turn(clock.now - 1, 1.0, 5)
 
 
-def test_end_below_the_position_ends_the_reading():
+def test_end_offset_below_the_position_stops_the_reading():
     one = begun()
     one.note_end(4, 3)
     assert one.is_lost
@@ -92,7 +92,7 @@ def test_end_below_the_position_ends_the_reading():
     assert not one.is_lost
 
 
-def test_ends_and_ids_are_requested_at_intervals(clock):
+def test_end_offsets_and_topic_ids_are_requested_at_intervals(clock):
     one = begun()
     asked = []
     for second in range(61):

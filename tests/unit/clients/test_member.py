@@ -1,4 +1,4 @@
-"""Members on other clients: quiet partitions, records in hand, and reports of both."""
+"""Tests the quiet and busy partitions that members on other clients report."""
 
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ OF_THE_LIBRARY = SimpleNamespace(topic="orders", partition=0)
 
 
 class Consumer(HoldingConsumer):
-    """A consumer of no library, which owns partitions from the start."""
+    """A consumer without a client library that owns partitions from the start."""
 
     topics, numbers = frozenset({"orders"}), None
 
@@ -49,7 +49,7 @@ def reported(one):
 
 
 @pytest.mark.contract("G8", "G9")
-def test_given_records_are_busy_until_the_next_call():
+def test_partition_of_returned_records_is_busy_until_the_next_call():
     one = Consumer(ZERO, ONE)
     one.member.begin_call()
     assert one.member.may_give([ZERO]) == {ZERO}
@@ -60,8 +60,8 @@ def test_given_records_are_busy_until_the_next_call():
     assert reported(one) == ({"orders": ((0, 1),)}, {})
 
 
-def test_a_last_report_has_no_busy_partition():
-    """It counts for a minute: ``pause --wait`` failed after each member that left."""
+def test_last_report_lists_no_busy_partition():
+    """The last report counts for a minute, so ``pause --wait`` failed after a member left."""
     one = Consumer(ZERO)
     one.member.note_given([ZERO])
     one.member.end_control()
@@ -69,7 +69,7 @@ def test_a_last_report_has_no_busy_partition():
 
 
 @pytest.mark.contract("G8", "G9")
-def test_single_given_record_is_busy_and_a_held_one_is_not_given():
+def test_single_returned_record_is_busy_and_a_held_record_is_not_returned():
     one = Consumer(ZERO, ONE)
     assert one.member.may_give_one(ZERO)
     assert one.member.busy() == {ZERO}
@@ -82,13 +82,15 @@ def test_single_given_record_is_busy_and_a_held_one_is_not_given():
 
 @pytest.mark.contract("G8", "G9")
 @pytest.mark.parametrize("is_single", [False, True], ids=["several", "single"])
-def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
+def test_report_never_shows_a_partition_as_quiet_while_its_records_are_returned(
+    *, is_single
+):
     """
-    A hold that arrives as records are given is obeyed, or the records are busy.
+    If a hold arrives during the call, the member obeys it or reports the partition as busy.
 
     1. The member asks whether it may return records.
-    2. The partition counts as in hand.
-    3. A hold arrives, and a report is made.
+    2. The member counts the partition as busy.
+    3. A hold arrives, and the member makes a report.
     4. The member checks the hold, and returns no record.
     """
     one = Consumer(ZERO)
@@ -112,7 +114,7 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
     assert reports == [({}, {"orders": ((0, 0),)})]
 
 
-def test_partitions_of_the_programs_threads_are_busy():
+def test_partitions_that_the_programs_threads_process_are_busy():
     one = Consumer(ZERO)
     one.busy = lambda: [OF_THE_LIBRARY]
     one.hold(OF_THE_LIBRARY)
@@ -120,15 +122,15 @@ def test_partitions_of_the_programs_threads_are_busy():
 
 
 PASSED = {
-    "given back": ([Cause.PASSING], [ZERO], {ZERO}),
-    "given back after a loss": ([Cause.LOST], [ZERO], {ZERO}),
-    "left out": ([Cause.PASSING], [ONE], set()),
+    "reassigned": ([Cause.PASSING], [ZERO], {ZERO}),
+    "reassigned after a loss": ([Cause.LOST], [ZERO], {ZERO}),
+    "not reassigned": ([Cause.PASSING], [ONE], set()),
     "unsubscribed": ([Cause.UNSUBSCRIBED], [ZERO], set()),
 }
 
 
 @pytest.mark.parametrize(("causes", "back", "quiet"), PASSED.values(), ids=list(PASSED))
-def test_a_pause_lasts_while_its_partition_is_given_back(causes, back, quiet):
+def test_pause_lasts_if_its_partition_is_reassigned_to_the_member(causes, back, quiet):
     one = Consumer(ZERO, ONE)
     one._pause([OF_THE_LIBRARY])
     for cause in causes:
@@ -138,7 +140,7 @@ def test_a_pause_lasts_while_its_partition_is_given_back(causes, back, quiet):
     assert one.member.quiet() == quiet
 
 
-def test_a_hold_outlasts_everything_but_its_owners_lift():
+def test_hold_outlasts_every_rebalance_until_its_owner_lifts_it():
     one = Consumer(ZERO)
     one.hold("re:ord.*", owner="db", reason="x")
     for cause in (Cause.PASSING, Cause.UNSUBSCRIBED, Cause.ASSIGNED, Cause.LOST):
@@ -151,22 +153,22 @@ def test_a_hold_outlasts_everything_but_its_owners_lift():
 
 
 @pytest.mark.contract("G9")
-def test_text_with_ranges_holds_and_lifts_each_partition():
+def test_scope_with_a_range_holds_and_lifts_each_partition():
     one = Consumer(ZERO, ONE)
     one.hold("orders:0-1", owner="db")
     assert [str(hold.scope) for hold in one.holds()] == ["orders:0", "orders:1"]
     assert one.lift("orders:0-1", owner="db") == one.holds() == ()
 
 
-WHAT_IT_CONSUMES = {  # topics, numbers of partitions, and the names that match nothing
+SUBSCRIPTIONS = {  # topics, numbers of partitions, and names that match no partition
     "topics": (frozenset({"orders"}), None, ["order", "order:0"]),
-    "partitions too": (
+    "known partitions": (
         frozenset({"orders"}),
         {0, 1, 2},
         ["order", "order:0", "orders:7"],
     ),
     "a pattern": (None, None, []),
-    "assigned by hand": (
+    "assigned manually": (
         frozenset(),
         None,
         ["order", "order:0", "orders:2", "orders:7"],
@@ -178,11 +180,11 @@ WHAT_IT_CONSUMES = {  # topics, numbers of partitions, and the names that match 
 @pytest.mark.parametrize("is_early", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("topics", "numbers", "names"),
-    WHAT_IT_CONSUMES.values(),
-    ids=list(WHAT_IT_CONSUMES),
+    SUBSCRIPTIONS.values(),
+    ids=list(SUBSCRIPTIONS),
 )
 def test_hold_that_matches_nothing_is_reported_once(is_early, topics, numbers, names):
-    """Before an assignment, or after one; another member may own the other partitions."""
+    """Another member may own the partitions that this member lacks."""
     seen = []
     one = Consumer(*([] if is_early else [ZERO]), hooks=[seen.append])
     one.topics, one.numbers = topics, numbers
@@ -213,7 +215,7 @@ def test_hold_on_a_closed_consumer_is_refused():
     """The call checks its arguments first; a lift finds no hold, and raises no error."""
     one = Consumer(ZERO)
     one.member.end_control()
-    one.hold("orders")  # in the listener's last call, for example
+    one.hold("orders")  # a listener may still do this in its last call
     one.member.close()
     with pytest.raises(HoldSettingError):
         one.hold("orders", for_=-1)
@@ -222,7 +224,7 @@ def test_hold_on_a_closed_consumer_is_refused():
     assert one.lift("orders") == one.holds() == ()
 
 
-def test_a_hold_beneath_a_pause_is_listed_and_explained():
+def test_hold_on_a_paused_partition_is_listed_and_explained():
     one = Consumer(ZERO)
     one.hold("orders:0", reason="DB-4211", for_=600)
     one._pause([OF_THE_LIBRARY])
@@ -230,7 +232,7 @@ def test_a_hold_beneath_a_pause_is_listed_and_explained():
     assert ["DB-4211" in line for line in one.explain("orders:0")] == [False, True]
 
 
-def test_a_new_identity_is_reported_once():
+def test_new_member_identity_is_reported_once():
     one, calls = Consumer(ZERO), []
     one.member.call_after_joins(lambda: calls.append(one.member.membership()))
     for _ in range(2):
@@ -264,6 +266,8 @@ def test_bad_arguments_are_refused_and_change_nothing():
         (Control(), {"group_id": None}, "group_id"),
     ],
 )
-def test_control_needs_a_group_and_its_own_client_s_settings(control, more, refusal):
+def test_control_without_a_group_or_with_foreign_client_settings_is_refused(
+    control, more, refusal
+):
     with pytest.raises(ControlSettingError, match=refusal):
         Consumer(**more).member.control_of(control, SimpleNamespace(group_id=None))

@@ -1,4 +1,4 @@
-"""A clock that stands still, as pages and figures have ages and a machine may be busy."""
+"""Stops the clock of the console's tests, because pages and figures show ages."""
 
 import time
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from tests.harness.console import synthetic
 
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
-    """Lend the clock by which snapshots are made and become old."""
+    """Return the stopped clock that sets and compares the ages of snapshots."""
     now = time.monotonic()
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: now})
     for one in (follower, synthetic):

@@ -1,4 +1,4 @@
-"""Access to the console: tokens, other sites, owners, and the parameters of calls."""
+"""Tests access to the console: tokens, other sites, owners and request parameters."""
 
 import json
 
@@ -22,7 +22,7 @@ GROUP = f"/group?group={HELD}"
 
 @pytest.fixture
 def console():
-    """Make a console whose link is not used yet."""
+    """Return a console with an unused login link."""
     return writing(groups())[0]
 
 
@@ -47,7 +47,7 @@ def test_request_without_a_token_is_refused(console, path, accept):
     assert is_problem == (accept == "application/json")
 
 
-def test_wrong_token_is_refused_with_the_option_that_names_the_right_one(console):
+def test_wrong_token_is_refused_with_advice_on_the_right_token(console):
     wrong = {"authorization": f"Bearer {TOKEN}x", "accept": "application/json"}
     answer = console.stranger(**wrong).get("/")
     assert answer.status_code == 401
@@ -62,8 +62,8 @@ def test_wrong_token_is_refused_with_the_option_that_names_the_right_one(console
     [("Bearer", "open"), ("Bearer ", "start"), ("Bearer x", "start")],
     ids=["no token", "empty", "unknown"],
 )
-def test_console_without_a_token_file_takes_no_token(given, advice):
-    """An empty token equals the missing one."""
+def test_console_without_a_token_file_accepts_no_token(given, advice):
+    """An empty token would equal the token that this console lacks."""
     headers = {"host": "127.0.0.1:1", "authorization": given}
     encoded = [(name.encode(), text.encode()) for name, text in headers.items()]
     of_http = {"type": "http", "path": "/", "query_string": b"", "headers": encoded}
@@ -72,7 +72,7 @@ def test_console_without_a_token_file_takes_no_token(given, advice):
     assert (refusal.status, refusal.detail.partition(" ")[0]) == (401, advice)
 
 
-def test_link_works_once(console):
+def test_login_link_works_once(console):
     first, second = console.stranger(), console.stranger()
     assert first.get(console.link).status_code == 200
     assert first.get("/").status_code == 200
@@ -93,7 +93,9 @@ def test_link_works_once(console):
     ],
     ids=["head", "sec-purpose", "purpose", "x-purpose"],
 )
-def test_link_is_not_used_up_without_a_click(console, method, headers, status):
+def test_login_link_is_not_used_up_by_head_requests_or_prefetching(
+    console, method, headers, status
+):
     ahead = console.stranger()
     answer = ahead.request(method, console.link, headers=headers)
     assert (answer.status_code, len(ahead.cookies)) == (status, 0)
@@ -102,14 +104,14 @@ def test_link_is_not_used_up_without_a_click(console, method, headers, status):
     assert person.get("/").status_code == 200
 
 
-def test_lasting_link_works_for_several_browsers(console):
+def test_lasting_login_link_works_for_several_browsers(console):
     for _ in range(2):
         browser = console.stranger()
         browser.get(console.lasting_link)
         assert browser.get("/").status_code == 200
 
 
-def test_no_page_has_a_token(console):
+def test_no_page_contains_a_token(console):
     text = "".join(console.page(path) for path in ("/", "/history"))
     assert TOKEN not in text
     assert console.state.auth.token not in text
@@ -122,7 +124,7 @@ def test_no_page_has_a_token(console):
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
 )
 def test_request_under_another_host_name_is_refused(console, host):
-    """A page that names itself with our address gets nothing (DNS rebinding)."""
+    """A site that resolves its name to the console's address gets nothing (DNS rebinding)."""
     answer = console.client(host=host.format(port=console.port)).get("/")
     assert answer.status_code == 400
     assert f"through a tunnel with the same port: ssh -L {console.port}:" in answer.text
@@ -146,7 +148,7 @@ def test_form_of_another_site_is_refused(browser, headers, body):
         assert browser.post(path, headers=headers, **body).status_code == 403
 
 
-def test_form_of_a_browser_that_names_the_origin_alone_passes(console, browser):
+def test_form_with_only_an_origin_header_is_accepted(console, browser):
     form = console.form("/place", group=HELD, scopes="@all", reason="db")
     answer = browser.post("/place", headers={"origin": console.url}, data=form)
     assert answer.status_code != 403
@@ -159,7 +161,7 @@ def test_form_without_its_token_is_refused(console, browser, fields):
 
 
 @pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/live"])
-def test_every_answer_restricts_the_browser(console, path):
+def test_every_response_restricts_the_browser(console, path):
     headers = console.client().get(path).headers
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
@@ -170,8 +172,8 @@ def test_every_answer_restricts_the_browser(console, path):
     assert ("no-store" in headers["cache-control"]) != is_asset
 
 
-def test_every_page_names_its_icon(console):
-    """Without a name the browser asks for /favicon.ico, which does not exist."""
+def test_every_page_links_to_its_icon(console):
+    """Without a link, the browser requests /favicon.ico, which does not exist."""
     browser = console.stranger()
     for path in ("/", console.link, "/", "/nowhere"):
         assert '<link rel="icon" href="/static/icon.svg' in browser.get(path).text
@@ -198,7 +200,7 @@ def test_answer_is_json_if_accept_names_json_and_not_html(console, accept, is_js
         assert ("json" in answer.headers["content-type"]) is is_json
 
 
-def test_tag_of_a_page_is_not_that_of_its_json(console):
+def test_page_and_its_json_have_different_etags(console):
     client = console.client()
     known = {"if-none-match": client.get("/").headers["etag"]}
     answer = client.get("/", headers={"accept": "application/json", **known})
@@ -213,11 +215,11 @@ def test_head_has_the_status_and_type_of_get(console, path):
     assert head.headers["content-type"] == answer.headers["content-type"]
 
 
-def test_method_that_a_page_does_not_take_is_refused(console):
+def test_method_that_a_page_does_not_accept_is_refused(console):
     answer = console.post("/history")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
     assert answer.headers["content-type"] == PROBLEM
-    assert answer.json()["detail"] == "it takes GET, HEAD"
+    assert answer.json()["detail"] == "it accepts GET, HEAD"
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
@@ -232,7 +234,7 @@ def test_unknown_group_is_not_found(console, accept, group):
 
 HOLD = {"group": HELD, "scopes": "t:0", "reason": "x", "for": "1h"}
 LIFT = {"group": HELD, "scope": "topic-005:0", "owner": "alice"}
-# A surrogate cannot be encoded in UTF-8, so an answer with it fails.
+# A surrogate cannot be encoded in UTF-8, so a response that contains one would fail.
 SURROGATE = "\ud800"
 
 
@@ -254,7 +256,7 @@ SURROGATE = "\ud800"
         (HOLD | {"for": "soon"}, "not a duration"),
     ],
 )
-def test_call_with_a_bad_value_is_a_problem(console, fields, title):
+def test_request_with_a_bad_value_is_answered_with_a_problem(console, fields, title):
     path = "/lift" if "scope" in fields else "/place"
     client = console.client(accept=JSON, **{"content-type": JSON})
     answer = client.post(path, content=json.dumps(fields))
@@ -262,8 +264,8 @@ def test_call_with_a_bad_value_is_a_problem(console, fields, title):
     assert title in answer.json()["title"]
 
 
-def test_program_may_not_send_a_form(console):
-    """A page of another site cannot send JSON without asking the browser first."""
+def test_form_sent_by_a_program_is_refused(console):
+    """A page of another site cannot send JSON without the browser's preflight request."""
     client = console.client(accept="application/json")
     assert client.post("/place", data={"group": "g"}).status_code == 415
 
@@ -271,7 +273,7 @@ def test_program_may_not_send_a_form(console):
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"],
-    ids=["empty", "list", "number", "nested", "no text"],
+    ids=["empty", "list", "number", "nested", "not UTF-8"],
 )
 def test_body_that_is_not_an_object_of_texts_is_refused(console, body):
     client = console.client(**{"content-type": "application/json"})
@@ -290,13 +292,13 @@ def test_body_that_is_not_an_object_of_texts_is_refused(console, body):
         ("POST", "/place?dry_run=true", {}),
     ],
 )
-def test_parameter_that_the_route_does_not_take_is_refused(console, method, path, more):
-    """A misspelt one would list the records of all groups, or omit a hold's end."""
+def test_unknown_parameter_of_a_route_is_refused(console, method, path, more):
+    """A misspelt parameter would list the records of all groups, or omit a hold's end."""
     client = console.client(accept="application/json")
     fields = {"group": "g", "scopes": "t:0", "reason": "x", **more}
     body = {"json": fields} if method == "POST" else {}
     answer = client.request(method, path, **body)
-    title = "takes no query" if "dry_run" in path else "is not a parameter of /"
+    title = "accepts no query" if "dry_run" in path else "is not a parameter of /"
     assert answer.status_code == 400
     assert title in answer.json()["title"]
 
@@ -318,7 +320,7 @@ def test_read_only_console_offers_and_accepts_no_change():
             assert wrong not in page
 
 
-def test_users_of_a_proxy_have_holds_and_forms_of_their_own():
+def test_each_user_of_a_proxy_has_separate_holds_and_forms():
     served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
     alice, bob = (served.client(**{"x-remote-user": one}) for one in ("alice", "bob"))
     fields = {"group": HELD, "scopes": "t:0", "reason": "x"}
@@ -354,7 +356,7 @@ def test_user_without_a_name_from_the_proxy_sees_and_changes_nothing(names):
     assert client.get("/", headers={"accept": "application/json"}).status_code == 200
 
 
-def test_owner_header_from_another_machine_is_not_believed():
+def test_owner_header_from_another_machine_is_not_trusted():
     auth = Auth(8642, owner="alice", owner_header="X-Remote-User")
 
     def request_from(host):

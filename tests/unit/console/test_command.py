@@ -1,4 +1,4 @@
-"""``safeconsumer console`` as it is typed: messages and exit statuses."""
+"""Tests the messages and the exit statuses of ``safeconsumer console``."""
 
 import errno
 import socket
@@ -22,21 +22,21 @@ def ending(result):
 
 @pytest.fixture
 def token(tmp_path):
-    """Make a file with a token, which only its owner may read."""
+    """Return a token file that only its owner may read."""
     file = tmp_path / "token"
     file.write_text("a token of many characters\n")
     file.chmod(0o600)
     return file
 
 
-def test_port_that_is_taken_is_wrong_usage():
+def test_port_in_use_is_wrong_usage():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("--port", str(taken.getsockname()[1]))
     assert ending(result) == (Status.USAGE, 1)
     assert "choose one with --port" in result.stderr
 
 
-def test_lost_connection_is_not_called_a_taken_port(monkeypatch):
+def test_lost_connection_is_not_reported_as_a_port_in_use(monkeypatch):
     def serve(*_):
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
@@ -46,7 +46,7 @@ def test_lost_connection_is_not_called_a_taken_port(monkeypatch):
     assert "--port" not in result.stderr
 
 
-def test_command_says_how_to_use_a_token_and_does_not_show_it(token, monkeypatch):
+def test_command_explains_how_to_use_a_token_and_does_not_print_it(token, monkeypatch):
     def serve(_, tell, __):
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
@@ -67,9 +67,9 @@ def test_command_says_how_to_use_a_token_and_does_not_show_it(token, monkeypatch
         (b"a token of many characters", 0o604, "may be read by others"),
         (b"a token of many characters", 0o640, "may be read by others"),
     ],
-    ids=["short", "no text", "readable by all", "readable by its group"],
+    ids=["short", "not UTF-8", "readable by all", "readable by its group"],
 )
-def test_unfit_token_file_is_refused(token, content, mode, reason):
+def test_unsuitable_token_file_is_refused(token, content, mode, reason):
     token.write_bytes(content)
     token.chmod(mode)
     result = run("--token-file", str(token))

@@ -1,4 +1,4 @@
-"""Connections of the console: shared questions, the limit of requests, and answers."""
+"""Tests the console's connections: shared queries, the limit of requests, and answers."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ FORGOTTEN = {"facts": NO_GROUP, "holds": (), "reports": ()}
 
 
 class Cluster:
-    """Answers each question with the number of questions so far, or raises."""
+    """Answers each query with the number of queries so far, or raises an error."""
 
     def __init__(self, error=None):
         self.error = error
@@ -43,10 +43,10 @@ def shared():
     return SharedConnection(object)
 
 
-# ---------------------------------------------------------------- shared questions
+# ---------------------------------------------------------------- shared queries
 
 
-def test_an_answer_is_shared_for_a_minute(monkeypatch):
+def test_answer_to_a_query_is_shared_for_a_minute(monkeypatch):
     cluster, lent = Cluster(), shared()
     assert [lent.asked("topics", cluster.ask, LIMIT) for _ in range(3)] == [1, 1, 1]
     assert lent.asked("groups", cluster.ask, LIMIT) == 2
@@ -59,19 +59,19 @@ def test_an_answer_is_shared_for_a_minute(monkeypatch):
     [ControlTopicError("x"), KafkaTimeoutError(), OSError("x"), Problem(503, "x")],
     ids=repr,
 )
-def test_a_refused_question_has_no_answer_for_a_minute(error):
+def test_failed_query_is_not_repeated_for_a_minute(error):
     cluster, lent = Cluster(error), shared()
     assert [lent.asked("topics", cluster.ask, LIMIT) for _ in range(2)] == [None, None]
     assert cluster.asked == 1
 
 
-def test_a_defect_of_a_question_is_raised():
+def test_programming_error_in_a_query_is_raised():
     with pytest.raises(ZeroDivisionError):
         shared().asked("topics", Cluster(ZeroDivisionError()).ask, LIMIT)
 
 
-def test_callers_of_a_slow_question_wait_for_the_same_answer(monkeypatch):
-    """A question that is still open is not asked again, however old it is."""
+def test_callers_of_a_slow_query_wait_for_the_same_answer(monkeypatch):
+    """The connection does not repeat a pending query, however old the query is."""
     monkeypatch.setattr(connection, "_VALID_SECONDS", -1.0)
     cluster, lent = Cluster(), shared()
     cluster.may_answer.clear()
@@ -81,7 +81,7 @@ def test_callers_of_a_slow_question_wait_for_the_same_answer(monkeypatch):
     assert lent.asked("topics", cluster.ask, LIMIT) == 1
 
 
-def test_a_question_waits_for_the_connection_longer_than_a_click():
+def test_query_waits_longer_for_the_connection_than_a_click():
     lent, times = shared(), []
     lent._lock = SimpleNamespace(
         acquire=lambda timeout: not times.append(timeout), release=lambda: None
@@ -93,7 +93,7 @@ def test_a_question_waits_for_the_connection_longer_than_a_click():
     assert of_question > of_click
 
 
-def test_a_closed_connection_answers_no_question():
+def test_closed_connection_answers_no_query():
     lent = shared()
     lent.close()
     assert lent.asked("topics", Cluster().ask, LIMIT) is None
@@ -110,7 +110,7 @@ def request_to(console):
     return SimpleNamespace(method="GET", app=app, is_disconnected=is_disconnected)
 
 
-def test_request_beyond_the_limit_is_refused_without_a_question():
+def test_request_beyond_the_limit_is_refused_without_a_query():
     console = SimpleNamespace(is_closing=False, slots=BoundedSemaphore(1))
     with console.slots, pytest.raises(Problem) as raised:
         asyncio.run(
@@ -121,7 +121,7 @@ def test_request_beyond_the_limit_is_refused_without_a_question():
 
 
 @pytest.mark.parametrize("error", [None, Problem(409, "x")], ids=["answer", "problem"])
-def test_request_that_has_ended_makes_room_for_another(error):
+def test_finished_request_frees_its_slot(error):
     console = SimpleNamespace(is_closing=False, slots=BoundedSemaphore(1))
 
     def ask(is_wanted):
@@ -138,7 +138,7 @@ def test_request_that_has_ended_makes_room_for_another(error):
             with pytest.raises(Problem) as raised:
                 asyncio.run(call)
             assert raised.value is error
-        wait_for(lambda: console.slots._value == 1, "the free place")
+        wait_for(lambda: console.slots._value == 1, "a free slot")
 
 
 # ---------------------------------------------------------------- after a request
@@ -156,7 +156,7 @@ def test_request_that_has_ended_makes_room_for_another(error):
     ],
     ids=["none", "to type", "one", "two"],
 )  # fmt: skip
-def test_page_of_a_lift_shows_why_it_is_refused(needs, text):
+def test_lift_page_shows_why_the_lift_is_refused(needs, text):
     plan = SimpleNamespace(action=Lift(group=HELD, holds=()), needs=needs)
     assert pages._error(plan, None) == text
     placing = SimpleNamespace(action=Place.__new__(Place), needs=needs)
@@ -186,7 +186,7 @@ class Changing(Writer):
     ],
     ids=["known", "unread", "unknown", "gone"],
 )
-def test_lift_leads_to_the_group_unless_it_was_its_only_trace(changes, page):
+def test_lift_redirects_to_the_group_unless_the_group_is_no_longer_known(changes, page):
     still = held_by("alice", "alice")
     writer, known = Changing(still), still.known.views[HELD]
     writer.after = None if changes is None else evolve(known, **changes)

@@ -1,4 +1,4 @@
-"""The figures of groups that the console exports to Prometheus."""
+"""Tests the figures of groups that the console exports to Prometheus."""
 
 import socket
 import time
@@ -35,7 +35,7 @@ def patience(monkeypatch):
 
 
 def names_of(state, snapshot=None):
-    """Return the names of all figures, and the number of each."""
+    """Return the number of figures of each name."""
     return Counter(name for name, _ in _all(state, snapshot or state.snapshot()))
 
 
@@ -52,7 +52,7 @@ def figures_of(view):
 
 
 def run_console(monkeypatch, port, inside):
-    """Run the command without a cluster; call something while it serves."""
+    """Run the command without a cluster, and call ``inside()`` while it serves."""
 
     def serve(_, __, show):
         show(Figures(console_of(big(), Limited).state))
@@ -63,8 +63,8 @@ def run_console(monkeypatch, port, inside):
     return CliRunner().invoke(safeconsumer, ["console", *where])
 
 
-def test_figures_have_a_port_of_their_own_without_a_token(monkeypatch):
-    """The token can place holds, and the pages' port refuses other host names."""
+def test_figures_have_their_own_port_without_a_token(monkeypatch):
+    """The token could place holds, and the port of the pages refuses other host names."""
     port = free_port()
 
     def scrape():
@@ -77,7 +77,7 @@ def test_figures_have_a_port_of_their_own_without_a_token(monkeypatch):
     assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
 
 
-def test_port_that_is_taken_is_wrong_usage(monkeypatch):
+def test_metrics_port_in_use_is_wrong_usage(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = run_console(monkeypatch, port, lambda: None)
@@ -89,7 +89,7 @@ def test_port_that_is_taken_is_wrong_usage(monkeypatch):
 # ---------------------------------------------------------------- groups
 
 
-def test_every_group_that_is_held_or_reports_has_its_figures():
+def test_every_held_or_reporting_group_has_figures():
     state = console_of(big(), Limited).state
     figures = list(_all(state, state.snapshot()))
     known = {one.name: one.labels for one in table.of("console")}
@@ -107,7 +107,7 @@ def test_every_group_that_is_held_or_reports_has_its_figures():
 
 
 @pytest.mark.contract("G8")
-def test_group_that_cannot_be_described_has_no_figures_of_its_members():
+def test_group_that_cannot_be_described_has_no_member_figures():
     known = viewed(0, is_held=True)
     facts = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
     reported = figures_of(evolve(known, facts=facts))
@@ -128,8 +128,8 @@ def placed(hold, seconds, **changed):
     ("kind", "margin"),
     [("members are gone", 3600), ("a clock is behind", -3600), ("renewed", 600)],
 )
-def test_margin_until_records_are_deleted(kind, margin):
-    """The broker's clock counts, and without members the hold's own time."""
+def test_retention_margin_is_measured_by_the_brokers_clock(kind, margin):
+    """Without members, the hold's own time sets the margin."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
     if kind == "members are gone":
@@ -153,10 +153,10 @@ def test_margin_until_records_are_deleted(kind, margin):
         ([(1000, 901), (899, 600), (1000, -1)], 0),
         ([(1000, None), (899, 60), (1000, 60)], 1),
     ],
-    ids=["none", "one", "two", "too early or too new or over", "one of three"],
+    ids=["none", "one", "two", "too far off, too new or over", "one of three"],
 )
-def test_holds_that_end_within_a_quarter_of_an_hour_are_counted(holds, count):
-    """A hold has the seconds since it was written, and until it ends."""
+def test_older_holds_that_expire_within_15_minutes_are_counted(holds, count):
+    """Each hold is given by its age and its remaining time, in seconds."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
 
@@ -168,7 +168,7 @@ def test_holds_that_end_within_a_quarter_of_an_hour_are_counted(holds, count):
     assert figures_of(evolve(held, holds=several))["group_expiring_holds"] == count
 
 
-def test_oldest_hold_without_an_end_has_its_time():
+def test_oldest_unlimited_hold_is_exported_with_its_time():
     name = "group_oldest_unlimited_hold_timestamp_seconds"
     held = viewed(0, is_held=True)
     (hold,) = held.holds
@@ -181,7 +181,7 @@ def test_oldest_hold_without_an_end_has_its_time():
 
 
 class Connection(Limited):
-    """A connection that gives a number of answers, the first perhaps late, and then fails."""
+    """A connection that answers some requests, perhaps slowly, and then fails."""
 
     def __init__(self, answers=1, *, is_slow=False):
         super().__init__()
@@ -198,7 +198,7 @@ class Connection(Limited):
         return known
 
 
-def test_refused_retention_has_no_figure_and_is_asked_once_a_minute():
+def test_retention_that_cannot_be_read_has_no_figure_and_is_requested_once_a_minute():
     connection = Connection(answers=0)
     state = console_of(groups(), lambda: connection).state
     for _ in range(3):
@@ -234,7 +234,7 @@ def test_retention_is_kept_until_a_later_request_is_answered():
 # ---------------------------------------------------------------- old snapshots
 
 
-def test_snapshot_that_becomes_old_while_the_cluster_is_asked_has_no_figures(
+def test_snapshot_that_becomes_old_while_the_cluster_is_queried_has_no_figures(
     monkeypatch,
 ):
     state = console_of(groups(), Limited).state
@@ -245,7 +245,7 @@ def test_snapshot_that_becomes_old_while_the_cluster_is_asked_has_no_figures(
     assert list(names_of(state, snapshot)) == [AGE]
 
 
-def test_old_or_incomplete_snapshot_has_no_figures_of_groups():
+def test_old_or_incomplete_snapshot_has_no_group_figures():
     state = console_of(groups(), Limited).state
     now = state.snapshot()
     old = evolve(now, as_of=now.as_of - follower.OLD_AFTER)

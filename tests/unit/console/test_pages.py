@@ -1,4 +1,4 @@
-"""Pages and calls of the console about a made-up cluster, without a broker."""
+"""Tests the console's pages and calls on a simulated cluster, without a broker."""
 
 import asyncio
 import json
@@ -86,8 +86,8 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("/place", **fields, agreed=again).status_code == 200
 
 
-def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
-    """Its members lift it within the allowed clock skew."""
+def test_group_list_shows_no_expiry_of_an_expired_hold():
+    """The members lift an expired hold within the allowed clock skew."""
     known = viewed(5, is_held=True)
     (hold,) = known.holds
     ended = evolve(known, holds=(evolve(hold, at=known.times.proven - 3601),))
@@ -95,8 +95,8 @@ def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
     assert '<td data-name="Next expiry"></td>' in served.page("/")
 
 
-def test_shorter_hold_is_placed_by_a_form_after_consent():
-    """A command leaves a longer hold of the same reason alone."""
+def test_form_places_a_shorter_hold_only_after_consent():
+    """A command does not shorten an existing hold with the same reason."""
     still = groups()
     (held,) = still.known.views[HELD].holds
     served, writer = writing(still)
@@ -113,7 +113,7 @@ def test_shorter_hold_is_placed_by_a_form_after_consent():
 EXTEND = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
 
 
-def test_own_hold_is_extended_by_a_form():
+def test_form_extends_the_users_own_hold():
     still = groups()
     (held,) = still.known.views[HELD].holds
     served, writer = writing(still)
@@ -141,7 +141,7 @@ def test_impossible_extension_has_no_preview(fields, reason):
     assert ">Effect<" not in page
 
 
-def test_neither_anothers_hold_nor_one_without_an_end_is_extended():
+def test_hold_of_another_owner_or_without_an_end_cannot_be_extended():
     bobs, endless = hold_of(HELD, "b:1"), hold_of(HELD, "b:2")
     bobs = evolve(bobs, key=evolve(bobs.key, owner="bob"))
     endless = evolve(endless, hold=evolve(endless.hold, ttl_ms=None))
@@ -155,7 +155,7 @@ def test_neither_anothers_hold_nor_one_without_an_end_is_extended():
 # ---------------------------------------------------------------- lifting several
 
 
-def test_holds_of_others_are_lifted_at_once_if_their_scopes_are_typed():
+def test_holds_of_other_owners_are_lifted_together_once_their_scopes_are_typed():
     served, writer = writing(held_by("alice", "bob", "carol"))
     boxes = boxes_of(served.page("/group", group=HELD))
     assert len(boxes) == 3
@@ -186,7 +186,7 @@ def test_missing_hold_is_named_and_the_others_are_previewed_again():
     assert [one.key.scope for one in writer.written] == ["topic-005:0"]
 
 
-def test_lifting_without_a_choice_shows_the_boxes_again():
+def test_lifting_without_a_choice_shows_the_checkboxes_again():
     served, _ = writing(held_by("alice", "alice"))
     answer = served.client().get("/lift", params={"group": HELD})
     assert answer.status_code == 400
@@ -197,7 +197,7 @@ def test_lifting_without_a_choice_shows_the_boxes_again():
 # ---------------------------------------------------------------- lists
 
 
-def test_list_has_the_worst_groups_first_and_can_leave_out_those_that_flow():
+def test_group_list_starts_with_the_worst_groups_and_can_omit_flowing_groups():
     served, _ = writing(groups())
     every, few = served.page("/"), served.page("/", held="1")
     assert [one in few for one in (FREE, HELD, ALARMED)] == [False, True, True]
@@ -206,7 +206,7 @@ def test_list_has_the_worst_groups_first_and_can_leave_out_those_that_flow():
     assert every.index(ALARMED) < every.index(HELD) < every.index(FREE)
 
 
-def test_list_can_have_the_groups_with_the_most_lag_first():
+def test_group_list_can_be_sorted_by_lag():
     def with_lag(view, each):
         return evolve(view, lags=dict.fromkeys(view.facts.committed, each))
 
@@ -251,7 +251,7 @@ def test_form_suggests_groups_and_the_topics_of_the_group():
     assert '<option value="topic-050">' not in named
 
 
-def test_page_of_a_thousand_holds_shows_a_hundred():
+def test_group_page_shows_100_of_1000_holds():
     known = viewed(5, is_held=True)
     holds = [evolve(hold_of(HELD, f"topic-005:{n}"), offset=n) for n in range(1_000)]
     served, _ = writing(alone(evolve(known, holds=tuple(holds))))
@@ -260,7 +260,7 @@ def test_page_of_a_thousand_holds_shows_a_hundred():
     assert "This shows 100 of 1,000 holds" in page
 
 
-def test_page_of_the_history_derives_only_the_entries_up_to_it(monkeypatch):
+def test_history_page_derives_only_the_entries_up_to_that_page(monkeypatch):
     derived, entries = [], pages.entries
     monkeypatch.setattr(
         pages, "entries", lambda *some: derived.append(entries(*some)) or derived[-1]
@@ -281,7 +281,7 @@ def test_page_of_the_history_derives_only_the_entries_up_to_it(monkeypatch):
 @pytest.mark.parametrize(
     ("skew", "whats"), [(30.0, ["held"]), (300.0, ["held", "lifted"])], ids=short
 )
-def test_history_judges_ends_by_the_clock_skew_of_members(skew, whats):
+def test_history_page_applies_the_members_clock_skew_to_hold_ends(skew, whats):
     hold = hold_of(HELD)
     minute = evolve(hold, hold=evolve(hold.hold, ttl_ms=60_000))
     lift = evolve(hold, hold=None, at=hold.at + 200, offset=10)
@@ -297,7 +297,7 @@ def test_history_judges_ends_by_the_clock_skew_of_members(skew, whats):
 LIFT = {"group": HELD, "scope": "topic-005:0"}
 
 
-def test_form_that_is_sent_twice_places_one_hold():
+def test_form_submitted_twice_places_one_hold():
     fields = {"group": FREE, "scopes": "topic-004", "reason": "x", "for": "1h"}
     still = groups()
     served, writer = writing(still)
@@ -311,8 +311,8 @@ def test_form_that_is_sent_twice_places_one_hold():
     assert len(writer.written) == 1
 
 
-def test_lift_that_is_sent_twice_is_done_once():
-    """The record shown distinguishes the lift from a lift of a hold that never existed."""
+def test_lift_submitted_twice_is_written_once():
+    """The offset of the shown record distinguishes a repeated lift from an unknown hold."""
     still = held_by("alice")
     served, writer = writing(still)
     named = "scope=topic-005:0&owner=alice"
@@ -342,7 +342,7 @@ def test_hold_of_a_later_version_is_not_lifted(more):
 
 
 def test_no_change_is_written_for_a_disconnected_client():
-    """Such a lift would lift a hold that was placed since then."""
+    """A late lift could remove a hold that was placed after the client disconnected."""
     console, writer = writing(held_by("alice"))
     has_answered = threading.Event()
     writer.before = has_answered.wait
@@ -373,8 +373,8 @@ def test_no_change_is_written_for_a_disconnected_client():
     assert (answers[0]["status"], writer.written) == (503, [])
 
 
-def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
-    """A slow preview delays no command; a second command is refused, not queued."""
+def test_previews_and_commands_use_separate_connections(monkeypatch):
+    """A slow preview does not delay a command; a second command is refused, not queued."""
     monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.0)
     served, writer = writing(held_by("alice"))
     with served.state.questions.lend():
@@ -388,8 +388,8 @@ def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
 
 
 @pytest.mark.parametrize("owner", ["bob", "operator:bob"])
-def test_program_lifts_anothers_hold_by_its_record_and_scope(owner):
-    """The group's holds have an owner's name that members and commands show, too."""
+def test_program_lifts_a_hold_of_another_owner_by_its_record_and_scope(owner):
+    """A program may name the owner as members or as commands show the name."""
     served, writer = writing(held_by("bob"))
     bobs, typed = LIFT | {"owner": owner}, {"typed": "topic-005:0"}
     for shown in ({"id": "another"}, {"offset": "1"}):
@@ -404,7 +404,7 @@ def test_program_lifts_anothers_hold_by_its_record_and_scope(owner):
     assert served.post("/lift", **LIFT, owner="carol").status_code == 404
 
 
-def test_hold_that_only_members_keep_is_lifted():
+def test_hold_that_only_members_still_keep_can_be_lifted():
     known = viewed(5, is_held=False)
     lost = KeptHold(
         owner="operator:alice", scope="topic-005", line="topic-005 of alice"
@@ -426,7 +426,7 @@ BACK = {"group": HELD, "scopes": "topic-005:0-1", "to": "-100"}
 
 
 def resetting(*owners, resets=()):
-    """Return a held group in which all members but the first carry out these resets."""
+    """Return a held group in which the first member reports these resets."""
     still = held_by(*owners)
     view = still.known.views[HELD]
     first, *others = view.reports
@@ -439,7 +439,7 @@ def resetting(*owners, resets=()):
 
 
 def commit(still, offset):
-    """Publish a version in which the group has committed this offset everywhere."""
+    """Publish a view in which the group has committed this offset in every partition."""
     view = still.known.views[HELD]
     facts = evolve(view.facts, committed=dict.fromkeys(view.facts.committed, offset))
     still.publish(views={HELD: evolve(view, facts=facts)})
@@ -450,13 +450,13 @@ def targets(writer):
     return {one.key.scope: one.hold.reset.to for one in writer.written}
 
 
-def test_offsets_are_moved_once_as_the_form_has_shown_them():
+def test_form_moves_offsets_once_and_exactly_as_previewed():
     still = resetting("alice", "alice")
     served, writer = writing(still)
     assert ">Effect<" not in served.page("/reset")
     asked = served.client().get("/reset", params=BACK)
     cells = re.findall(r'<td class="n" data-name="([^"]*)">([^<]+)<', asked.text)
-    row = [("From", "1,000"), ("To", "900"), ("Records again", "100")]
+    row = [("From", "1,000"), ("To", "900"), ("Records repeated", "100")]
     assert cells == [*row, *row]
     form = fields_of(asked)
     edited = served.submit("/reset", form | {"to": "-200"})
@@ -487,7 +487,7 @@ def test_program_moves_offsets_only_with_the_agreement_of_a_preview():
     assert len(writer.written) == 2
 
 
-def test_offsets_are_counted_from_the_brokers_and_not_from_the_snapshot():
+def test_relative_reset_counts_from_the_brokers_offsets_and_not_from_the_snapshot():
     served, writer = writing(resetting("alice", "alice"))
     writer.committed = 1500
     plan = served.get("/reset", **BACK)
@@ -503,7 +503,7 @@ def test_offsets_are_counted_from_the_brokers_and_not_from_the_snapshot():
     [("-200", "-100", "-300"), ("-100", "-200", "-100", "-300")],
     ids=["newer", "shown again"],
 )
-def test_another_preview_ends_only_the_oldest(monkeypatch, previews):
+def test_new_preview_invalidates_only_the_oldest_preview(monkeypatch, previews):
     monkeypatch.setattr(changes, "_MAX_PREVIEWS", 2)
     still = resetting("alice", "alice")
     served, writer = writing(still)
@@ -515,7 +515,7 @@ def test_another_preview_ends_only_the_oldest(monkeypatch, previews):
     assert [to for ((_, _, to),) in targets(writer).values()] == [900, 900]
 
 
-def test_hold_is_not_lifted_while_its_offsets_are_not_moved():
+def test_lift_is_refused_until_the_offsets_of_the_hold_are_moved():
     still = resetting("alice")
     (hold,) = still.known.views[HELD].holds
     reset = Reset((("topic-005", 0, 900),), (), "-100")
@@ -532,7 +532,7 @@ def test_hold_is_not_lifted_while_its_offsets_are_not_moved():
     assert (sent.status_code, writer.written) == (409, [])
 
 
-def test_reset_past_a_member_that_moves_nothing_needs_consent():
+def test_reset_that_one_member_would_not_carry_out_needs_consent():
     served, writer = writing(resetting("alice", "alice", resets=None))
     asked = served.client().get("/reset", params=BACK)
     message = "topic-005:0-1 would not be moved: group-005-0 moves nothing"
@@ -572,7 +572,7 @@ def test_offsets_that_cannot_be_moved_are_refused_with_the_reason(
 # ---------------------------------------------------------------- programs
 
 
-def test_program_gets_the_documents_of_the_commands():
+def test_program_gets_the_same_documents_that_the_commands_print():
     still = groups()
     (hold,) = still.known.views[HELD].holds
     still.publish(records=past(hold))
@@ -597,7 +597,7 @@ def test_program_gets_the_documents_of_the_commands():
 # ---------------------------------------------------------------- ages
 
 
-def test_old_snapshot_keeps_alarms_and_makes_the_rest_unknown(still_clock):
+def test_old_snapshot_keeps_alarms_and_makes_other_verdicts_unknown(still_clock):
     still = groups()
     old = evolve(still.known, as_of=still_clock.monotonic() - follower.OLD_AFTER)
     state = console_of(still).state
@@ -630,7 +630,7 @@ def test_group_that_cannot_be_described_is_not_shown_as_empty():
     assert "unknown" in row
 
 
-def test_page_that_did_not_change_is_not_sent_again():
+def test_unchanged_page_is_not_sent_again():
     still = groups()
     path = f"/group?group={HELD}"
     client = console_of(still).client()
@@ -646,7 +646,7 @@ def test_page_that_did_not_change_is_not_sent_again():
     assert client.get(path, headers=again).status_code == 200
 
 
-def test_page_that_became_old_is_sent_again():
+def test_page_is_sent_again_once_its_snapshot_is_old():
     still = groups()
     client = console_of(still).client()
     again = {"if-none-match": client.get("/").headers["etag"]}
@@ -655,7 +655,7 @@ def test_page_that_became_old_is_sent_again():
 
 
 @pytest.mark.parametrize("path", ["/", f"/group?group={HELD}", "/history"])
-def test_viewers_of_one_version_share_a_page(monkeypatch, path):
+def test_viewers_of_one_version_share_a_rendered_page(monkeypatch, path):
     still, rendered = groups(), []
     template = pages.templates().get_template
     counting = SimpleNamespace(
@@ -671,7 +671,7 @@ def test_viewers_of_one_version_share_a_page(monkeypatch, path):
     assert len(rendered) == 2
 
 
-def test_shared_page_has_the_times_of_the_moment_when_it_is_sent():
+def test_shared_page_shows_times_relative_to_the_time_of_the_request():
     still = groups()
     served, _ = writing(still)
     (hold,) = still.known.views[HELD].holds
@@ -685,7 +685,7 @@ def test_shared_page_has_the_times_of_the_moment_when_it_is_sent():
 
 
 @pytest.mark.contract("G8")
-def test_time_until_an_end_goes_on_in_an_outage(still_clock):
+def test_countdown_to_the_end_of_a_hold_continues_during_an_outage(still_clock):
     still = groups()
     served, _ = writing(still)
     (hold,) = still.known.views[HELD].holds
@@ -704,7 +704,7 @@ def test_time_until_an_end_goes_on_in_an_outage(still_clock):
 HOSTILE = (
     "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7919*7907}} \u202e"
 )
-PRINTABLE = HOSTILE.replace("\u202e", "")  # texts that a record can have
+PRINTABLE = HOSTILE.replace("\u202e", "")  # a record may contain this text
 
 
 @pytest.mark.parametrize(
@@ -748,9 +748,9 @@ JIRA = "https://jira.example.com/browse/DB-1?a=b"
         ("javascript:alert(1)//", "javascript:alert(1)//"),
         ("http://x/\u202ecod.exe", f"{linked('http://x/')}\\u202ecod.exe"),
     ],
-    ids=["none", "ticket", "in brackets", "quotes", "script", "turned around"],
+    ids=["none", "ticket", "in brackets", "quotes", "script", "reversed"],
 )
-def test_address_in_a_reason_is_a_link(reason, shown):
+def test_url_in_a_reason_is_shown_as_a_link(reason, shown):
     one = hold_of(HELD)
     one = evolve(one, hold=evolve(one.hold, reason=reason))
     served, _ = writing(alone(evolve(viewed(5, is_held=True), holds=(one,))))
@@ -758,7 +758,7 @@ def test_address_in_a_reason_is_a_link(reason, shown):
     assert f'<td class="long" data-name="Reason">{shown}</td>' in page
 
 
-def test_table_has_the_time_of_placing_and_not_of_extending():
+def test_hold_table_shows_the_time_of_placement_and_not_of_extension():
     one = hold_of(HELD)
     one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
     served, _ = writing(alone(evolve(viewed(5, is_held=True), holds=(one,))))
@@ -814,7 +814,7 @@ def test_incomplete_snapshot_is_answered_with_503(trouble, message):
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("accept", ["application/json", "text/html"])
-def test_missing_group_is_not_called_misspelt_while_a_broker_is_away(accept):
+def test_missing_group_is_not_called_misspelt_while_a_broker_is_unreachable(accept):
     still = groups()
     why = "the groups of broker 2 are not known: it does not answer"
     still.publish(unread=(why,))
@@ -825,15 +825,15 @@ def test_missing_group_is_not_called_misspelt_while_a_broker_is_away(accept):
     assert "spelling" not in answer.text
 
 
-def test_blank_at_the_end_of_a_group_name_is_kept():
+def test_trailing_space_in_a_group_name_is_kept():
     served, _ = writing(groups())
     page = served.page("/place", group=f"{FREE} ", scopes="@all", reason="x")
     assert f'value="{FREE} "' in page
 
 
 @pytest.mark.parametrize(("method", "is_unknown"), [("GET", False), ("POST", True)])
-def test_outcome_of_a_write_that_was_abandoned_is_called_unknown(method, is_unknown):
-    """The console closes meanwhile, and the broker may answer later."""
+def test_outcome_of_an_abandoned_write_is_reported_as_unknown(method, is_unknown):
+    """The console closes during the write, and the broker may answer later."""
 
     def ask(is_wanted):
         wait_for(lambda: not is_wanted(), "the request to be abandoned")

@@ -1,13 +1,13 @@
 """
-Reads the list of sentences about other clients, each with its proof: ``claims.toml``.
+Reads ``claims.toml``, which lists sentences about other clients with their proofs.
 
-The list has a table for each page and client: sentences, each with its proofs.
+The list has a table for each page and client, with sentences and their proofs.
 
-The list has a sentence, or a table's row, if it names a client, or stands in a table
-that compares clients. Most of them are claims about the client: each claim has a proof.
-The others only name the client (``mentions``). The list leaves out figures, which
-programs write into pages (``FIGURES``), and design pages' prose about the internals of
-kafka-python (``TABLES_ONLY``).
+A sentence or a table row is on the list if it names a client, or if it belongs to a
+table that compares clients. Most entries are claims about the client, each with a proof.
+The other entries only name the client (``mentions``). The list omits figures, which
+programs write into pages (``FIGURES``), and the design pages' prose about the internals
+of kafka-python (``TABLES_ONLY``).
 """
 
 import ast
@@ -28,15 +28,15 @@ PAGES = (
         str(page.relative_to(ROOT))
         for folder in ("docs", "design")
         for page in (ROOT / folder).rglob("*.md")
-        if "generated" not in page.parts  # by a build of the site, as copies
+        if "generated" not in page.parts  # a build of the site copies these pages
     ),
 )
 
 # Pages of measured figures, each with the program that measures it.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
-# Pages about kafka-python's internals, and about our promises. Of these pages the list has
-# only tables: those that compare clients, and those of kafka-python's defects.
+# Pages about kafka-python's internals and about our promises. The list has only the tables
+# of these pages that compare clients, and the tables of kafka-python's defects.
 # ``test_private_names`` checks the names in their prose, ``test_matrix`` the promises.
 TABLES_ONLY = {
     f"design/{name}.md"
@@ -62,7 +62,7 @@ _HEAD = re.compile(
 )
 _END = re.compile(r"(?<=[.:;!?])\s+(?=[A-Z`*\[(])")
 
-# How a test's module shows which client it plays.
+# Patterns that show which client a test module runs.
 _PLAYS = {
     "kafka-python": r"\bKafkaConsumer\b|stock_fails|\"[sS]tock\"|\bSTOCK\b|import kafka\b",
     "aiokafka": r"import aiokafka",
@@ -77,12 +77,12 @@ class Claim:
     A claim of a page about a client.
 
     Attributes:
-        page: the page of the sentence.
-        text: a part of the sentence, or of the table's row, that occurs only once.
+        page: the page that contains the sentence.
+        text: a part of the sentence or of the table row, which occurs only once.
         client: the client that the sentence is about.
         proof: tests as ``path::name``; cases as ``case:name``; for a figure the program
             that measures it as ``bench:name``; or a statement of the client's
-            maintainers, as a URL, which the reader's page must have, too.
+            maintainers, as a URL, which the page must contain, too.
     """
 
     page: str
@@ -107,7 +107,7 @@ def claims():
 
 
 def mentions(page):
-    """Return parts of the sentences of a page that only name a client."""
+    """Return parts of those sentences of a page that only name a client."""
     return _listed().get(page, {}).get("mentions", [])
 
 
@@ -132,7 +132,7 @@ def sentences(page):
 
 
 def misfits():
-    """Yield the differences between list and pages."""
+    """Yield the differences between the list and the pages."""
     for page in PAGES:
         if page in FIGURES:
             continue
@@ -147,7 +147,7 @@ def misfits():
 
 
 def unproved():
-    """Yield each claim that has no proof, or one that does not play its client."""
+    """Yield each claim without a proof, and each proof that does not run its client."""
     for one in claims():
         if not one.proof:
             yield f"{one.page}: no proof: {one.text}"

@@ -1,14 +1,14 @@
 """
 Reads the tests that prove each promise of ``design/contract.md``.
 
-A test names its promises by ``@pytest.mark.contract("P7")``. The module reads the marks
-from the sources, so the result is the same with any broker, and without one. Each
+A test names its promises in ``@pytest.mark.contract("P7")``. The module reads the marks
+from the sources, so the result is the same with any broker and without a broker. Each
 promise has a proof in the simulated world, where every seed can be replayed, and a real
 proof, on sockets and brokers; ``EXCEPTIONS`` lists the other promises, with the
 reasons.
 
-A test with the mark ``nightly`` or ``xfail`` is not a proof: it does not run by day, or
-it fails. The page names each failing test in its section "not promised".
+A test marked ``nightly`` or ``xfail`` is not a proof, because it does not run by day or
+because it fails. The page names each failing test in its section "not promised".
 """
 
 import ast
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 CONTRACT = ROOT / "design" / "contract.md"
 
-# Promises of a speed: a test on a busy machine would prove nothing, so they are
+# Promises about speed. A test on a busy machine would prove nothing, so they are
 # measured by hand, and the figures are in design/benchmarks.md.
 MEASURED = {
     "P15": "The time per record is measured: `python -m tests.bench overhead`.",
@@ -33,7 +33,7 @@ TIERS = {
     "real": "tests/(broker|system)/",
 }
 
-# In which tiers a promise must have a proof, by its letter.
+# The tiers in which a promise must have a proof, by the letter of the promise.
 DEMANDED = {
     "P": ("simulated", "real"),
     "G": ("simulated", "real"),
@@ -62,19 +62,19 @@ def promises():
 
 
 def proofs():
-    """Return the tests that prove each id, by day, as pytest calls them."""
+    """Return the pytest ids of the tests that prove each promise by day."""
     return _proofs_and_breaches()[0]
 
 
 def breaches():
-    """Return the tests of promises that do not hold, by name, each with its file."""
+    """Return the names of the tests of broken promises, each with its file."""
     return _proofs_and_breaches()[1]
 
 
 @cache
 def _proofs_and_breaches():
-    # The trees are not kept: otherwise each later run of the collector would scan their
-    # nodes.
+    # The trees are not kept, because each later run of the garbage collector would scan
+    # their nodes.
     proved, failing = {}, {}
     for file, tree in _trees():
         for name, ids in marked(tree):
@@ -94,13 +94,13 @@ def _trees():
 
 
 def not_promised():
-    """Return the section of the page about points that are not promised."""
+    """Return the page's section about the guarantees that the contract does not give."""
     text = CONTRACT.read_text(encoding="utf-8")
     return text.partition("\n## N: ")[2].partition("\n## ")[0]
 
 
 def marked(tree):
-    """Yield the tests of a file that prove promises by day, each with its ids."""
+    """Yield the tests of a file that prove promises by day, each with the promises' ids."""
     for name, marks in _marks(tree):
         ids = _ids(marks)
         if ids is not None and not any(map(_NO_PROOF.match, map(ast.unparse, marks))):
@@ -151,7 +151,7 @@ def proofs_in(tier, promise):
 
 
 def missing():
-    """Return each promise and the tier in which it has no proof and should have one."""
+    """Return each promise with a tier in which its required proof is missing."""
     return {
         (one, tier)
         for one in promises()

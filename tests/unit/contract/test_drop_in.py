@@ -1,4 +1,4 @@
-"""One changed import line: every name, signature, default and key of upstream works."""
+"""A program that changes one import line keeps upstream's names, signatures and defaults."""
 
 import inspect
 import re
@@ -16,11 +16,11 @@ from tests.harness.listing import short
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
 
-# Methods of which we change the positional arguments: they take targets.
+# Methods for which we change the positional arguments, because they take targets.
 VARARGS = {"pause", "resume"}
 
 
-def test_kafka_consumer_is_safe_consumer_and_a_child_of_upstreams():
+def test_kafka_consumer_is_safe_consumer_and_a_subclass_of_upstreams():
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
@@ -73,7 +73,7 @@ def test_unknown_setting_raises_upstreams_error_unchanged():
 
 @pytest.mark.parametrize("value", ["first", "earliest ", 7, b"latest"], ids=short)
 def test_unknown_reset_policy_is_refused_before_a_thread_starts(value):
-    """Upstream takes it for ``"none"``."""
+    """Upstream treats an unknown policy as ``"none"``."""
     before = set(threading.enumerate())
     with pytest.raises(KafkaConfigurationError, match=re.escape(repr(value))):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", auto_offset_reset=value)
@@ -90,8 +90,8 @@ def test_reset_policy_that_upstream_knows_is_accepted(value):
         assert getattr(ours._subscription, name) == getattr(stock._subscription, name)
 
 
-def test_our_own_public_names_are_not_upstreams():
-    """A later upstream that uses one of them fails here."""
+def test_our_additional_public_names_do_not_exist_upstream():
+    """The test fails once a version of upstream uses one of these names."""
     ours = {
         name
         for name in dir(SafeConsumer)

@@ -8,7 +8,7 @@ from tests.unit.contract import claims, matrix
 
 
 def test_every_promise_has_a_proof_in_each_tier():
-    """A promise is proved in both worlds, excepted by name, or measured."""
+    """A promise has a proof in both worlds, is a named exception, or is measured."""
     excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
     measured = {("S6", "real")}
     assert matrix.missing() == excepted | measured
@@ -43,7 +43,7 @@ def test_nightly_and_xfail_tests_do_not_count_as_proofs():
 
 
 def test_contract_names_every_test_of_a_broken_promise():
-    """The contract does not name tests that pass by now."""
+    """The contract does not name tests that pass."""
     assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
     named = re.findall(r"`(test_\w+)`", matrix.not_promised())
     assert sorted(named) == sorted(matrix.breaches())
@@ -56,11 +56,11 @@ def test_measured_promise_names_its_benchmark():
 
 
 def test_promises_are_numbered_without_a_gap():
-    """Each section of the page is a promise; a missing number is reserved."""
+    """Each section of the page is a promise, and a missing number is reserved."""
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
     named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
-    to_come = {*named} - {*found}  # some existing promises will be extended, too
+    to_come = {*named} - {*found}  # the page also announces extensions of promises
     assert len(re.findall(r"^###", text, re.MULTILINE)) == len(found)
     for letter in "PGWS":
         of_it = [one for one in found if one.startswith(letter)]
@@ -95,11 +95,11 @@ KEPT = {
     "on aiokafka": r"tests/broker/clients/test_(members|aiokafka)\.py"
     r"|tests/system/group/test_other_clients\.py::\w+_on_aiokafka",
 }
-"""By the table's column: its tests."""
+"""A pattern of the tests for each column of the table."""
 
 
 def kept_by(client):
-    """Return the table's cells for a client, by promise; each has the promise's title."""
+    """Return the table's cells for a client by promise, after a check of the titles."""
     text = (matrix.ROOT / "design" / "conformance.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n| promise |")
     rows = [

@@ -1,8 +1,8 @@
 """
-Each private name that we use is defined by kafka-python's class on which we look it up.
+Every private name that we use is defined by the kafka-python class of its object.
 
-Each push runs this for every supported version, each night for the lowest, the newest
-and kafka-python's main branch.
+Each push runs these tests on every supported version, and each night on the lowest, the
+newest and kafka-python's main branch.
 """
 
 import ast
@@ -36,9 +36,9 @@ from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.harness.listing import short
 
-# The names by which our code calls each part of a client, and the class of the part: ours,
-# if we have one, which has upstream's names, too. If there are two, the object may be
-# of either class.
+# The names under which our code uses each part of a client, with the part's class. This is
+# our subclass, if we have one, because it also has upstream's names. If two classes are
+# listed, the object may be of either class.
 CALLED = {
     "admin": (KafkaAdminClient,),
     "client": (SafeConsumer, ClosingClient),
@@ -88,7 +88,7 @@ class Played(ast.NodeTransformer):
 @cache
 def ours():
     """
-    Return our modules that know kafka-python's internals, by name, with their source.
+    Return our modules that use kafka-python's internals, by name, with their source.
 
     Code for versions other than the installed one is left out.
     """
@@ -131,18 +131,18 @@ def defined(node):  # noqa: C901 - one case for each shape
 
 @cache
 def names_of(kind):
-    """Return every name that is defined by a class and by those that it extends."""
+    """Return every name that a class or one of its base classes defines."""
     found = set(dir(kind))
     for parent in kind.__mro__:
         is_plain = parent.__module__.startswith(("kafka.", "safeconsumer."))
-        if is_plain and not hasattr(parent, "_fields"):  # a namedtuple lacks no field
+        if is_plain and not hasattr(parent, "_fields"):  # dir() lists the fields
             source = textwrap.dedent(inspect.getsource(parent))
             found.update(defined(ast.parse(source).body[0]))
     return found
 
 
 def kinds_of(receiver, within):
-    """Return the possible classes of an expression; none if they are unknown."""
+    """Return the possible classes of an expression, or no class if they are unknown."""
     match receiver:
         case ast.Name(id="self"):
             return within
@@ -158,7 +158,7 @@ def is_of_upstream(kind):
 
 
 def looked_up():
-    """Yield each name that our code looks up, its place, and the classes that may have it."""
+    """Yield each name that our code looks up, its location, and its possible classes."""
     for module, tree in ours():
         found = vars(import_module(module))
         classes = {one: found.get(one.name) for one in classes_of(tree)}
@@ -179,8 +179,8 @@ def classes_of(tree):
     return [one for one in tree.body if isinstance(one, ast.ClassDef)]
 
 
-def test_class_defines_every_name_that_is_looked_up_on_it():
-    """A name on another class of kafka-python does not help."""
+def test_class_defines_every_name_that_our_code_looks_up_on_it():
+    """A name that only another kafka-python class defines does not count."""
     uses = list(looked_up())
     assert len(uses) > 800
     missing = {
@@ -193,7 +193,7 @@ def test_class_defines_every_name_that_is_looked_up_on_it():
 
 @cache
 def overridden():
-    """Return each method of upstream's that a class of ours overrides, with both."""
+    """Return our override and the upstream method, by the name of the override."""
     found = {}
     modules = [import_module(name) for name, _ in ours()]
     for module in modules:
@@ -219,7 +219,7 @@ def overridden():
     "name", [name for name in overridden() if "__" not in name], ids=short
 )
 def test_override_has_upstreams_parameters_first(name):
-    """A coroutine overrides a coroutine."""
+    """An override is a coroutine function exactly if the upstream method is one."""
     method, theirs = overridden()[name]
     taken = inspect.signature(method).parameters.values()
     given = inspect.signature(theirs).parameters
@@ -230,7 +230,7 @@ def test_override_has_upstreams_parameters_first(name):
     own = set(names) - set(given)
     assert [one for one in names if one in given] == list(given)[: len(given)]
     assert all(one.default is not one.empty for one in taken if one.name in own), (
-        "upstream does not give it"
+        "upstream does not pass it"
     )
 
 

@@ -1,4 +1,4 @@
-"""One table has all public names, so that none comes or goes unnoticed."""
+"""A table lists all public names, so that no name is added or removed unnoticed."""
 
 import pickle
 from contextlib import suppress
@@ -37,7 +37,7 @@ def _public(module):
 
 
 def test_public_names_are_those_in_the_table():
-    """If the test fails, write its output into the table, and a line into the changelog."""
+    """If this test fails, write its output into the table, and a line into the changelog."""
     assert _table() == TABLE.read_text("utf-8")
 
 
@@ -51,7 +51,7 @@ def test_public_name_can_be_imported(module):
 
 @pytest.mark.parametrize("module", [base, kafka_python, handlers], ids=short)
 def test_every_error_is_public_under_its_public_module(module):
-    """Tracebacks show that module, and a pickled error is loaded from it."""
+    """Tracebacks show the public module, and unpickling loads an error from it."""
     for name, one in vars(module).items():
         is_error = isinstance(one, type) and issubclass(one, errors.SafeConsumerError)
         if is_error:
@@ -63,13 +63,13 @@ def test_every_error_is_public_under_its_public_module(module):
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_text_of_an_error_is_its_message(name):
-    """kafka-python's errors put their class before the message, as tracebacks do."""
+    """kafka-python's errors repeat their class before the message, as tracebacks do."""
     kind = getattr(errors, name)
     with suppress(TypeError):  # an error that takes other arguments
         assert str(kind("orders:0 is no text")) == "orders:0 is no text"
     assert issubclass(kind, WorkerControl) or kind.__str__ is SafeConsumerError.__str__
 
 
-def test_root_has_few_names():
-    """A reader can remember them all."""
+def test_root_package_exports_at_most_28_names():
+    """A reader should be able to remember every exported name."""
     assert len(safeconsumer.__all__) <= 28

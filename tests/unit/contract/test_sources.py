@@ -9,16 +9,16 @@ import safeconsumer
 
 ROOT = Path(safeconsumer.__file__).parent
 
-# The packages whose code a simulated world runs; commands, pages and Spark stay in real time.
+# The packages that a simulated world runs. Commands, pages and Spark run in real time.
 PACKAGES = ("_kafka", "audit", "events", "group", "holds", "metrics", "worker")
 CLOCKS = {"monotonic", "perf_counter", "sleep", "time"}
 LOCKS = {"Condition", "Event", "Lock", "RLock", "Semaphore"}
 
-# Waits on threads that no signal handler interrupts, or public classes.
+# The allowed waits, each with the threads or tests that use it.
 ALLOWED = {
     ("group/follower.py", "Condition"): "console: threads that answer requests",
     ("spark/activity.py", "Condition"): "streaming: listeners' and requests' threads",
-    ("console/state.py", "BoundedSemaphore"): "console: tried, never waited for",
+    ("console/state.py", "BoundedSemaphore"): "console: acquired without waiting",
     ("testing/embedded.py", "Condition"): "the kit's broker, in tests",
     ("testing/polling.py", "Event"): "the kit's polling threads, in tests",
 }
@@ -30,10 +30,10 @@ WAITS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
 
 def sources(*packages):
     """
-    Yield the name and the tree of each module of these packages, or of all.
+    Yield the name and the tree of each module of these packages, or of the whole package.
 
-    Modules that import neither clocks nor locks are left out, as parsing them takes
-    long.
+    Modules that import neither clocks nor locks are omitted, because parsing them is
+    slow.
     """
     folders = [ROOT / one for one in packages] or [ROOT]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
@@ -44,7 +44,7 @@ def sources(*packages):
 
 @functools.cache
 def parsed(text):
-    """Return the tree of a module, which several tests read and none changes."""
+    """Return the syntax tree of a module, which several tests read and no test changes."""
     return ast.parse(text)
 
 
@@ -73,7 +73,7 @@ def unplayable(tree):
 
 
 def module_locks(tree):
-    """Yield the locks of a module: a world simulates only those that are made in it."""
+    """Yield module-level locks, because a world simulates only locks that are made in it."""
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             for node in ast.walk(statement):
@@ -82,7 +82,7 @@ def module_locks(tree):
                     yield f"{node.lineno}: a lock of a module"
 
 
-def test_packages_use_only_clocks_locks_and_queues_that_a_world_plays():
+def test_packages_use_only_clocks_locks_and_queues_that_a_world_simulates():
     consumer = "consumer.py", ast.parse((ROOT / "consumer.py").read_text("utf-8"))
     found = [
         f"{name}:{one}"
@@ -92,7 +92,7 @@ def test_packages_use_only_clocks_locks_and_queues_that_a_world_plays():
     assert found == []
 
 
-def test_no_wait_but_the_listed_ones_takes_a_lock_in_python_code():
+def test_only_the_listed_waits_take_a_lock_in_python_code():
     """Other waits use an ``InterruptibleEvent``, so that an interrupt leaves no lock held."""
     found = {
         (name, node.attr)

@@ -1,8 +1,8 @@
 """
 Every module and name that the package imports from kafka-python exists.
 
-The test looks each name up without importing the package, as an import would stop at the
-first missing name. The nightly run against another kafka-python names all of them.
+The test looks up each name without importing the package, as an import would stop at the
+first missing name. The nightly run against another kafka-python lists every missing name.
 """
 
 import ast
@@ -22,10 +22,10 @@ IMPORT = re.compile(
 
 
 def imported():
-    """Return each module, and each name of it, that the package imports from kafka-python."""
+    """Return each module and name that the package imports from kafka-python."""
     texts = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     found = set()
-    # To parse whole modules would take half a second of each worker's collection.
+    # Parsing whole modules would add half a second to the collection of each pytest worker.
     statements = (one[1] for text in texts for one in IMPORT.finditer(text))
     for node in ast.parse("\n".join(statements)).body:
         if isinstance(node, ast.ImportFrom):

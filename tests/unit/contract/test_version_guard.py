@@ -1,4 +1,4 @@
-"""A kafka-python of another version, or with other modules, is refused (P13)."""
+"""The package refuses kafka-python if its version or its modules are unsupported (P13)."""
 
 import sys
 import threading
@@ -60,7 +60,7 @@ def _message(root):
     ("version", "modules"),
     [("2.3.0", TWO), ("3.1.0", MOVED), ("3.0.12", TWO), ("0.0", ())],
 )
-def test_kafka_python_without_our_modules_raises_a_typed_error(
+def test_kafka_python_without_the_required_modules_raises_a_typed_error(
     tmp_path, version, modules
 ):
     _fake(tmp_path, version, modules)
@@ -70,7 +70,7 @@ def test_kafka_python_without_our_modules_raises_a_typed_error(
 
 
 def test_other_package_named_kafka_raises_the_typed_error(tmp_path):
-    """An application's own directory ``kafka`` is an example."""
+    """Such a package may be the application's own directory ``kafka``."""
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "__init__.py").write_text("")
     assert "what is installed as 'kafka' is not supported" in _message(tmp_path)
@@ -86,7 +86,7 @@ def test_import_error_for_another_reason_is_raised_unchanged(monkeypatch):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["pause", "x"]])
 def test_command_reports_an_unsupported_version_in_one_line(tmp_path, arguments):
-    """The user gets no traceback."""
+    """The user sees no traceback."""
     _fake(tmp_path, "2.3.3", TWO)
     path = f"import sys; sys.path[:0] = {[str(tmp_path), OURS]!r}"
     program = f"{path}; from safeconsumer.cli.main import main; main()"
@@ -97,14 +97,14 @@ def test_command_reports_an_unsupported_version_in_one_line(tmp_path, arguments)
 
 
 @pytest.fixture
-def _asked_anew():
+def _fresh_check():
     installed.require_supported.cache_clear()
     yield
     installed.require_supported.cache_clear()
 
 
 @pytest.mark.contract("P13")
-@pytest.mark.usefixtures("_asked_anew")
+@pytest.mark.usefixtures("_fresh_check")
 @pytest.mark.parametrize(
     ("version", "why"),
     [
@@ -125,7 +125,7 @@ def test_unsupported_version_is_refused(version, why, monkeypatch):
     assert "kafka-python>=3.0.9,<3.1" in str(caught.value)
 
 
-@pytest.mark.usefixtures("_asked_anew")
+@pytest.mark.usefixtures("_fresh_check")
 @pytest.mark.parametrize("version", ["3.0.9", "3.0.12", "3.0.99", "3.0.12.post1"])
 def test_supported_version_is_accepted(version, monkeypatch):
     monkeypatch.setattr(kafka, "__version__", version)

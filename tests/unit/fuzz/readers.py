@@ -1,8 +1,8 @@
 """
 Feeds hostile bytes to each of our readers, and checks the results.
 
-Each function takes bytes, and raises only if a promise is broken: a reader raised an
-undocumented error, or read another value than the written one.
+Each function takes bytes, and raises only if a reader breaks a promise: if the reader
+raises an undocumented error, or if it reads a value other than the written value.
 """
 
 import json
@@ -42,7 +42,7 @@ def _text(data):
 
 
 def scope(data):
-    """A scope stays the same if it is written in the notation and read again."""
+    """A scope is unchanged after it is written in the notation and read again."""
     text = _text(data)
     with suppress(ScopeSyntaxError):
         read = scopes.parse(text)
@@ -51,21 +51,21 @@ def scope(data):
 
 
 def control_key(data):
-    """A key stays the same if it is written and read again."""
+    """A key is unchanged after it is written and read again."""
     read = wire.decode_key(data)
     if read is not None:
         assert wire.decode_key(wire.encode_key(read)) == read
 
 
 def control_hold(data):
-    """A hold of our version stays the same if it is written and read again."""
+    """A hold of our version is unchanged after it is written and read again."""
     read = wire.decode_hold(data)
     if read is not None and read.version == wire.VERSION:
         assert wire.decode_hold(wire.encode_hold(read)) == read
 
 
 def report(data):
-    """A report never raises."""
+    """Decoding a report never raises an error."""
     read = reports.decode_report(data)
     if read is not None:
         reports.encode_report(read)
@@ -74,9 +74,9 @@ def report(data):
 
 
 def handed_over(data):
-    """Removing our tail leaves the inner assignor's bytes."""
+    """Removing our trailer leaves the inner assignor's bytes."""
     assert data.startswith(handover.unwrap(data)[0])
-    # The same with a valid checksum, which no fuzzer guesses.
+    # Repeat the check with a valid checksum, which no fuzzer guesses.
     for payload in (data, zlib.compress(data)):
         check = zlib.crc32(payload)
         trailer = handover._TRAILER.pack(len(payload), check, handover.MAGIC)
@@ -84,7 +84,7 @@ def handed_over(data):
 
 
 def control_records(data):
-    """With any records on the holds topic the ledger obeys those that it can read."""
+    """The ledger obeys every readable record, whatever else is on the holds topic."""
     lab = ControlLab()
     lab.hear(control_record("orders", 0))
     for number, record in enumerate(data.split(b"\n\n")):
@@ -96,9 +96,9 @@ def control_records(data):
 
 
 def journals(data):
-    """A journal is refused with a reason, or judged and traced."""
+    """A journal is either refused with a reason, or judged and traced."""
     _traced(data)
-    # The same with a valid head and numbers, so that entries are reached.
+    # Repeat the check with a valid head and valid numbers to reach the entries.
     lines = [b'{"journal":5,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
@@ -113,7 +113,7 @@ def _traced(data):
 
 
 def checkpoint(data):
-    """A checkpoint is refused with a reason, or judged; each part is one of its files."""
+    """A checkpoint of one file per part is refused with a reason, or judged."""
     names = ("offsets/0", "offsets/1", "sources/0/0", "sources/0/skips/1")
     parts = _text(data).split("\n\n")
     files = dict(zip(names, parts, strict=False))
@@ -127,8 +127,8 @@ def checkpoint(data):
 
 
 def connection(data):
-    """A properties file is carried over or refused, and no error repeats a secret."""
-    secret = "Tr0ub4dor"  # noqa: S105 - a leak of it has to be found
+    """A properties file is converted or refused, and no error contains a secret."""
+    secret = "Tr0ub4dor"  # noqa: S105 - the check has to find a leak of the secret
     text = _text(data).replace("SECRET", secret)
     try:
         properties.client_configs(properties.read_properties(text))
@@ -141,7 +141,7 @@ def connection(data):
 
 
 def spark_options(data):
-    """Options are named strings; an error names the wrong one."""
+    """Options are named strings, and an error names the invalid option."""
     pairs = (line.partition("=") for line in _text(data).split("\n"))
     with suppress(SparkSettingError):
         read = options.parse({name: value for name, _, value in pairs})
@@ -158,7 +158,7 @@ _KINDS = {
 
 
 def settings(data):
-    """Settings of any JSON values are accepted, or refused with their own error."""
+    """Settings with any JSON values are accepted, or refused with their own error."""
     try:
         document = json.loads(_text(data))
     except (ValueError, RecursionError):
@@ -174,7 +174,7 @@ def settings(data):
 
 
 def duration(data):
-    """A duration is a finite time that can be written again, or raises a ValueError."""
+    """A duration is read as a finite time that can be written, or raises a ValueError."""
     with suppress(ValueError):
         seconds = durations.parse_duration(_text(data))
         assert 0 < seconds < math.inf

@@ -1,4 +1,4 @@
-"""Readers of foreign input get hostile bytes, drawn by Hypothesis."""
+"""Hypothesis feeds hostile bytes to the readers of foreign input."""
 
 import warnings
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.unit.fuzz import readers
 
 @frozen(kw_only=True)
 class Target:
-    """A reader, and inputs to begin with."""
+    """A reader and its seed inputs."""
 
     name: str
     feed: Callable[[bytes], None]
@@ -160,21 +160,21 @@ TARGETS = (
 
 BY_NAME = {target.name: target for target in TARGETS}
 
-# Inputs that broke a promise once.
+# Inputs that once broke a promise.
 FOUND = {
-    # A duration that is too long for a float became an infinite one.
+    # A duration that is too long for a float became infinite.
     "duration": (b"9" * 400 + b"s",),
     "journal": (
-        # Counts below zero have no logarithm.
+        # A count below zero has no logarithm.
         (
             b'"e":"assigned","partitions":["x:0"]\n"e":"deliver","tp":"x:0",'
             b'"from":9,"next":-5,"first":9,"last":-4,"count":-7'
         ),
     ),
-    # Python converts no number of this many digits.
+    # Python refuses to convert a number with this many digits.
     "properties": (b"retry.backoff.ms=" + b"9" * 5000,),
     "settings": (
-        # Whole numbers beyond all floats are not finite, and cannot be compared with a
+        # Integers beyond the range of floats are not finite, and cannot be compared with a
         # float.
         b'{"limits":{"age":1%b}}' % (b"0" * 400),
         b'{"control":{"run_after":1%b}}' % (b"0" * 400),
@@ -185,7 +185,7 @@ _BYTES = st.binary(max_size=40)
 
 
 def damaged(target):
-    """Return seeds of a target with a piece replaced, and bytes of any kind."""
+    """Return a strategy for damaged seeds of a target and for arbitrary bytes."""
 
     def replaced(seed, at, length, piece):
         at %= len(seed) + 1
@@ -207,7 +207,7 @@ def test_each_seed_is_read(target):
     [(name, data) for name, own in FOUND.items() for data in own],
     ids=short,
 )
-def test_an_input_that_once_broke_a_promise_breaks_no_promise(name, data):
+def test_input_that_once_broke_a_promise_is_handled(name, data):
     BY_NAME[name].feed(data)
 
 
@@ -220,5 +220,5 @@ def test_hostile_bytes_break_no_promise(target, most):
         target.feed(data)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # re warns about odd patterns
+        warnings.simplefilter("ignore")  # re warns about unusual patterns
         draw(most, fed, data=damaged(target))

@@ -11,7 +11,7 @@ TP = (HOLDS, 0)
 
 
 class BarrierLab(ControlLab):
-    """A lab whose control topic answers when the test lets it answer."""
+    """A lab in which the test decides when the control topic answers."""
 
     def __init__(self, run_after=None):
         super().__init__()
@@ -40,7 +40,7 @@ def test_gained_partition_waits_for_an_end_requested_after_the_gain():
     assert lab.quiet() == set()
 
 
-def test_a_hold_that_is_read_meanwhile_replaces_the_gate():
+def test_hold_read_while_the_gate_is_closed_replaces_the_gate():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, C)
@@ -50,8 +50,8 @@ def test_a_hold_that_is_read_meanwhile_replaces_the_gate():
     assert lab.quiet() == {A}
 
 
-def test_an_answer_of_a_lost_connection_opens_no_gate():
-    """The topic may have been recreated, so the member asks for the end again."""
+def test_answer_from_a_lost_connection_opens_no_gate():
+    """The topic may have been recreated, so the member requests the end offset again."""
     lab = BarrierLab()
     lab.connect(applied=9)
     lab.assign(A)
@@ -64,7 +64,7 @@ def test_an_answer_of_a_lost_connection_opens_no_gate():
     assert lab.quiet() == set()
 
 
-def test_records_of_a_lost_connection_open_no_gate():
+def test_records_from_a_lost_connection_open_no_gate():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -87,7 +87,7 @@ def test_unanswered_request_is_repeated():
     assert lab.quiet() == set()
 
 
-def test_an_end_below_the_position_belongs_to_a_recreated_topic():
+def test_end_offset_below_the_position_is_treated_as_a_recreated_topic():
     """The new topic may have holds that the reader has not seen."""
     lab = BarrierLab()
     lab.connect(applied=9)
@@ -103,7 +103,7 @@ def test_an_end_below_the_position_belongs_to_a_recreated_topic():
     assert (lab.quiet(), lab.ledger.control_gates()) == ({A}, frozenset())
 
 
-def test_an_end_may_be_below_later_positions():
+def test_gate_opens_if_the_position_is_already_past_the_requested_end():
     lab = BarrierLab()
     lab.connect(applied=5)
     lab.assign(A)
@@ -112,7 +112,7 @@ def test_an_end_may_be_below_later_positions():
     assert lab.quiet() == set()
 
 
-def test_a_regained_partition_waits_for_its_own_answer():
+def test_regained_partition_waits_for_a_new_end_offset():
     lab = BarrierLab()
     lab.connect(applied=5)
     lab.assign(A)
@@ -126,7 +126,7 @@ def test_a_regained_partition_waits_for_its_own_answer():
     assert lab.quiet() == set()
 
 
-def test_a_kept_partition_is_not_gated():
+def test_retained_partition_is_not_gated_again():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -144,8 +144,8 @@ def test_run_after_lifts_no_hold():
     assert lab.quiet() == {A}
 
 
-def test_lift_from_outside_is_not_a_resume_by_the_application():
-    """All partitions were paused; membership is lost and returns with more."""
+def test_operators_lift_does_not_count_as_a_resume_by_the_application():
+    """All partitions are paused when the member loses its membership and rejoins."""
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)

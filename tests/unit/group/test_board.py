@@ -1,4 +1,4 @@
-"""The board: members that report, holds, and snapshots, record by record."""
+"""Tests the board's reporting members, holds and snapshots, record by record."""
 
 import time
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def names(reports):
 
 
 def test_member_that_stopped_reporting_is_named_for_a_minute():
-    """The member is named even if Kafka does not list it: it may be frozen, and go on."""
+    """A frozen member may resume, so it is named even if Kafka does not list it."""
     topics = Topics()
     for name in ("a", "b"):
         topics.report(name)
@@ -49,7 +49,7 @@ def test_member_that_stopped_reporting_is_named_for_a_minute():
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
 def test_last_member_that_reported_is_named_for_a_minute_too(ahead):
-    """Without a report of the broker's time our clocks count, with the allowed skew."""
+    """Without a report of the broker's time, the local clock and the skew count."""
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
     topics.at += NAMED_FOR + 30.0
@@ -59,7 +59,7 @@ def test_last_member_that_reported_is_named_for_a_minute_too(ahead):
     assert (topics.view().former_reports, topics.board.groups) == ((), set())
 
 
-def test_old_reports_are_dropped_without_an_update():
+def test_board_drops_old_reports_even_if_no_view_is_requested():
     topics = Topics()
     topics.report("of the future", START + 1e6)
     for number in range(2_000):
@@ -69,7 +69,7 @@ def test_old_reports_are_dropped_without_an_update():
 
 
 def test_a_stopped_member_is_named_while_kafka_lists_it():
-    """A static member does not leave the group when it is closed."""
+    """A static member does not leave the group when it closes."""
     topics = Topics()
     topics.report("a")
     topics.report("a", state="stopped")
@@ -86,7 +86,7 @@ def test_a_stopped_member_is_named_while_kafka_lists_it():
     [("ready", {}, True), ("stopped", {}, False), ("stopped", {"t": ((0, 0),)}, True)],
     ids=short,
 )
-def test_an_ended_stream_is_named_unless_it_stopped_between_batches(
+def test_ended_stream_is_named_as_lost_unless_it_stopped_between_batches(
     state, busy, *, is_named
 ):
     topics = Topics()
@@ -98,14 +98,14 @@ def test_an_ended_stream_is_named_unless_it_stopped_between_batches(
 
 
 @pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
-def test_report_from_before_a_clock_step_back_is_not_a_sign_of_life(back):
+def test_report_from_before_the_clock_was_set_back_does_not_count_as_recent(back):
     topics = Topics()
     topics.report("dead", START + back)
     topics.report("live")
     assert names(topics.view().reports) == ["live"]
 
 
-def test_a_record_without_a_time_is_not_the_newest_report():
+def test_record_without_a_timestamp_is_not_the_newest_report():
     topics = Topics()
     topics.report("a")
     topics.report("b", -0.001)
@@ -124,7 +124,7 @@ def test_garbled_report_is_ignored():
 # ---------------------------------------------------------------- holds
 
 
-def test_expired_hold_is_gone_and_listed_as_recent():
+def test_expired_hold_is_removed_and_listed_as_recently_expired():
     topics = Topics()
     topics.hold(ttl_ms=10_000)
     topics.report("a")
@@ -139,7 +139,7 @@ def test_expired_hold_is_gone_and_listed_as_recent():
     assert len(topics.board.records) == 1
 
 
-def test_without_reports_a_hold_may_have_ended_by_this_clock():
+def test_hold_without_reports_may_have_ended_by_the_local_clock():
     """The board shows the hold until a record proves its end."""
     topics = Topics()
     topics.report("a", state="stopped")
@@ -156,7 +156,7 @@ def test_without_reports_a_hold_may_have_ended_by_this_clock():
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_a_wrong_clock_waits_for_one_report(ahead):
+def test_view_with_a_wrong_local_clock_waits_for_one_report(ahead):
     topics = Topics(ahead)
     topics.hold("t:0", ttl_ms=600_000)
     topics.hold("t:1", ttl_ms=1)
@@ -186,7 +186,7 @@ def test_view_waits_for_no_report_if_no_member_reports():
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("name", SETTINGS.topics)
-def test_the_time_of_a_host_proves_no_end(name):
+def test_timestamp_of_a_host_does_not_prove_that_a_hold_ended(name):
     """The clock of a member, or of an operator, is two hours ahead."""
     topics = Topics()
     topics.by_hosts.add(name)
@@ -203,8 +203,8 @@ def test_the_time_of_a_host_proves_no_end(name):
     assert topics.board.has_reporters is (name == "status")
 
 
-def test_the_holds_of_a_recreated_topic_stay():
-    """Members keep them; new holds are read."""
+def test_holds_stay_in_force_after_their_topic_is_recreated():
+    """Members keep the old holds and also read new holds."""
     topics = Topics()
     topics.report("a")
     topics.hold("t")
@@ -219,7 +219,7 @@ def test_the_holds_of_a_recreated_topic_stay():
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
 
 
-def test_a_recreated_topic_lacks_a_hold_that_members_still_obey():
+def test_recreated_topic_is_named_while_members_obey_a_hold_that_it_lacks():
     topics = Topics(skew=30.0)
     topics.hold("t", ttl_ms=20_000)
     topics.board.topic_recreated([RecreatedTopic("ops", 1, 0)])
@@ -235,7 +235,7 @@ def test_a_recreated_topic_lacks_a_hold_that_members_still_obey():
 
 
 class Fed(Topics):
-    """Stands in for the follower's reader: a test gives the records."""
+    """A stand-in for the follower's reader that returns records from the test."""
 
     is_complete = True
 
@@ -261,7 +261,7 @@ class Following:
         patch.setattr(self.follower, "_board", Board(SETTINGS, self.fed.clock))
 
     def turn(self):
-        """Let the follower read the last records; return the snapshot's version."""
+        """Let the follower read the last record, and return the snapshot's version."""
         name, one = self.fed.written[-1]
         self.fed.polled = {name: [one]}
         self.follower._turn()
@@ -274,7 +274,7 @@ def following(monkeypatch):
     return Following(monkeypatch)
 
 
-def test_reports_are_published_together_and_holds_at_once(following):
+def test_reports_are_published_together_and_holds_immediately(following):
     for name in ("a", "b", "c"):
         following.fed.report(name)
         assert following.turn() == 1
@@ -284,8 +284,8 @@ def test_reports_are_published_together_and_holds_at_once(following):
     assert (names(view.reports), len(view.holds)) == (["a", "b", "c"], 1)
 
 
-def test_the_version_changes_with_the_page(following, monkeypatch):
-    """A console renders its page for each version."""
+def test_snapshot_version_changes_with_the_content_of_the_page(following, monkeypatch):
+    """The console renders its page once per version."""
 
     def version(**fields):
         following.fed.at += 1
@@ -306,7 +306,7 @@ def test_the_version_changes_with_the_page(following, monkeypatch):
     assert version(quiet={}) == first + 3
 
 
-def test_the_time_without_a_report_goes_on(following):
+def test_time_since_the_last_report_keeps_growing(following):
     one = following.follower
     following.fed.report("b")
     following.turn()
@@ -320,7 +320,7 @@ def test_the_time_without_a_report_goes_on(following):
     assert shown == ["has not reported for 16 s", "has not reported for 26 s"]
 
 
-def test_members_are_not_silent_while_the_reader_is_in_trouble(following):
+def test_members_do_not_count_as_silent_while_the_reader_fails(following):
     one = following.follower
     following.fed.report("a")
     following.turn()
@@ -343,7 +343,7 @@ def test_members_are_not_silent_while_the_reader_is_in_trouble(following):
 def test_snapshot_is_no_newer_than_the_last_answer_about_reports(
     following, monkeypatch, silence, is_newer
 ):
-    """The survey goes on, and no fetch of the control topics is answered."""
+    """The survey continues although no fetch of the control topics is answered."""
     monkeypatch.setattr(module, "survey_of", lambda *_: Survey(facts={}))
     monkeypatch.setattr(module, "ends_of", lambda *_: {TopicPartition("ops", 0): 0})
     monkeypatch.setattr(module, "with_lags", lambda survey, *_: survey)
@@ -357,8 +357,8 @@ def test_snapshot_is_no_newer_than_the_last_answer_about_reports(
 
 
 @pytest.mark.contract("G8")
-def test_commit_from_before_a_hold_is_not_a_move(following, monkeypatch):
-    """The hold is placed while the cluster answers about the group."""
+def test_commit_from_before_a_hold_does_not_count_as_a_move(following, monkeypatch):
+    """The hold is placed while the follower queries the group."""
     owner, one = facts("silent", TP), following.follower
     offsets = iter([5, 9, 12])
 
@@ -410,7 +410,7 @@ def test_lags_of_unheld_groups_are_requested_every_ten_seconds(following, monkey
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
-def test_a_slow_survey_rests_only_until_its_answers_are_old(took, rest):
+def test_rest_after_a_slow_survey_is_shortened_so_that_answers_stay_fresh(took, rest):
     assert module._rest_after(took) == rest
 
 
@@ -418,9 +418,9 @@ def test_a_slow_survey_rests_only_until_its_answers_are_old(took, rest):
 @pytest.mark.parametrize(
     ("now", "wall", "until"),
     [(100.0, 104.0, 104.0), (100.0, 200.0, 100.0), (None, 200.0, 90.0)],
-    ids=["the clocks agree", "this machine's is ahead", "nobody reports"],
+    ids=["the clocks agree", "the local clock is ahead", "no reports"],
 )
-def test_the_topics_are_read_until_a_proven_time(now, wall, until):
+def test_topics_are_reported_as_read_until_a_proven_time(now, wall, until):
     board = Board(SETTINGS)
     board.times = Times(now, 90.0, wall)
     assert board.read_until == until

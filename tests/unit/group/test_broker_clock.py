@@ -35,8 +35,8 @@ class ClockLab(ControlLab):
 
 @pytest.mark.parametrize("ahead", [-HOUR, 0.0, HOUR])
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_hold_ends_by_the_brokers_clock(ahead, *, is_known):
-    """The member reads the hold before it knows the broker's time, or after."""
+def test_hold_expires_by_the_brokers_clock(ahead, *, is_known):
+    """The member reads the hold before or after it learns the broker's time."""
     lab = ClockLab(1.0 + ahead)
     if is_known:
         lab.report()
@@ -49,13 +49,13 @@ def test_a_hold_ends_by_the_brokers_clock(ahead, *, is_known):
     assert len(lab.log.of(HoldsPlaced)) == len(lab.log.of(HoldsExpired)) == 1
 
 
-def test_no_hold_expires_before_the_time_is_known():
+def test_no_hold_expires_before_the_brokers_time_is_known():
     lab = ClockLab(-HOUR)
     lab.hear(control_record("orders", 0, ttl=10.0, at=-HOUR))
     assert lab.is_quiet_for(HOUR)
 
 
-def test_an_old_hold_ends_with_the_first_report():
+def test_overdue_hold_expires_at_the_first_acknowledged_report():
     lab = ClockLab(1.0)
     lab.hear(control_record("orders", 0, ttl=10.0, at=-HOUR))
     lab.report()
@@ -67,7 +67,9 @@ def test_an_old_hold_ends_with_the_first_report():
     [(3.0, 0.0), (0.0, -HOUR), (0.0, HOUR)],
     ids=["a slow acknowledgement", "set back", "set forward"],
 )
-def test_a_clock_that_is_set_or_reported_late_ends_no_hold_early(took, step):
+def test_hold_never_expires_early_if_the_brokers_clock_is_set_or_reported_late(
+    took, step
+):
     lab = ClockLab(1.0)
     lab.report(took)
     lab.hear(control_record("orders", 0, ttl=2 * HOUR, at=1.0))
@@ -78,7 +80,7 @@ def test_a_clock_that_is_set_or_reported_late_ends_no_hold_early(took, step):
 
 
 @pytest.mark.parametrize("days", [1 / 24, 30], ids=["an hour", "a month"])
-def test_a_hold_that_ended_by_a_wrong_time_is_not_forgotten(days):
+def test_hold_that_expired_by_a_wrong_broker_time_is_kept(days):
     """A member forgets an expired hold only if its own clock is past the end, too."""
     lab = ClockLab(1.0 + 24 * days * HOUR)
     lab.report()
@@ -92,7 +94,7 @@ def test_a_hold_that_ended_by_a_wrong_time_is_not_forgotten(days):
 
 
 def test_holds_that_ended_long_ago_are_forgotten_at_the_first_report():
-    """Until then a member does not know the broker's time, and forgets nothing."""
+    """Until the first report, a member does not know the time and forgets no hold."""
     lab = ClockLab(1.0)
     lab.hear(control_record("orders", 0, ttl=10.0, at=-3 * HOUR))
     assert len(lab.state._fold.holds()) == 1
@@ -100,7 +102,7 @@ def test_holds_that_ended_long_ago_are_forgotten_at_the_first_report():
     assert lab.state._fold.holds() == ()
 
 
-def test_without_the_brokers_time_the_members_clock_counts():
+def test_members_clock_applies_if_the_brokers_time_is_unavailable():
     refused, unanswered = ClockLab(1.0), ClockLab(1.0)
     refused.broker_clock.failed(refused.clock.now, is_final=True)
     unanswered.broker_clock.failed(unanswered.clock.now)
@@ -138,8 +140,8 @@ class Reading:
         return self._clock.now(newest, self.listen)
 
 
-def test_clocks_that_agree_wait_for_no_record():
-    """The record's time counts, not this clock."""
+def test_reader_with_an_accurate_clock_waits_for_no_record():
+    """The reader uses the record's timestamp, not its own clock."""
     reading = Reading(2.0)
     assert reading.now(BROKER - 1) == BROKER - 1
     reading.passed += 10
@@ -157,8 +159,8 @@ def test_one_record_corrects_a_wrong_clock(ahead):
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
-def test_without_records_every_member_is_silent(ahead):
-    """Commands do not wait again until a newer record comes."""
+def test_every_member_counts_as_silent_without_new_records(ahead):
+    """Commands do not wait a second time until a newer record arrives."""
     reading = Reading(ahead, writes=False)
     newest = BROKER - 30
     assert min(reading.now(newest) for _ in range(2)) >= BROKER
@@ -173,7 +175,7 @@ def test_a_record_after_the_first_wait_sets_the_time():
     assert reading.now(BROKER + 3.5) == BROKER + 3.5
 
 
-def test_a_brokers_clock_that_went_back_counts():
+def test_broker_clock_that_was_set_back_is_used():
     """Otherwise every member would count as silent for an hour."""
     reading = Reading(20.0)
     reading.now(BROKER)

@@ -1,4 +1,4 @@
-"""Moves of committed offsets of partitions whose owner does not report."""
+"""Tests the detection of offset commits by owners that do not report."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ TP = TopicPartition("t", 0)
 
 
 class Look(NamedTuple):
-    """The committed offset, the silent owner of the partition, and the time since."""
+    """An observed offset, the silent owner, and the seconds since the last observation."""
 
     offset: int | None
     silent: str | None = "m"
@@ -56,15 +56,15 @@ def looked(watch, clock, look):
         ([Look(None), Look(5)], None),
         # An operator has moved the offset back.
         ([Look(5), Look(5), Look(0)], None),
-        # The view believes a member that reports again at once.
+        # Once a member reports again, the view trusts its reports.
         ([Look(5), Look(5), Look(9), Look(9, None)], None),
-        # Commits made meanwhile, and their times, are unknown.
+        # Commits during an unanswered query, and their times, are unknown.
         ([Look(5), Look(5), Look(5, is_answered=False)], None),
         ([Look(5), Look(5), Look(5, is_answered=False), Look(9)], None),
     ],
     ids=short,
 )
-def test_a_commit_of_a_silent_member_under_a_hold_is_a_move(looks, moved):
+def test_commit_by_a_silent_member_under_a_hold_counts_as_a_move(looks, moved):
     clock = [100.0]
     watch = CommitWatch(lambda: clock[0])
     found = [looked(watch, clock, one) for one in looks]
@@ -110,20 +110,20 @@ LATE = TopicPartition("t", 7)
 @pytest.mark.parametrize(
     ("offset", "timed", "expected"),
     [
-        pytest.param(50, {"t"}, None, id="nothing of the hold's time"),
-        pytest.param(51, {"t"}, Move(50, 51, is_proven=False), id="nothing of lately"),
-        pytest.param(80, {"t"}, Move(50, 80, is_proven=False), id="up to lately"),
-        pytest.param(81, {"t"}, Move(80, 81), id="a record of lately"),
+        pytest.param(50, {"t"}, None, id="no record since the hold"),
+        pytest.param(51, {"t"}, Move(50, 51, is_proven=False), id="only older records"),
+        pytest.param(80, {"t"}, Move(50, 80, is_proven=False), id="up to recent ones"),
+        pytest.param(81, {"t"}, Move(80, 81), id="a recent record"),
         pytest.param(81, set(), Move(50, 81, is_proven=False), id="producers' times"),
     ],
 )
-def test_one_view_shows_deliveries_under_a_hold(offset, timed, expected):
+def test_single_view_detects_deliveries_under_a_hold(offset, timed, expected):
     found = moved_at_once({LATE: offset}, {LATE: 50}, {LATE: 80}, timed)
     assert found == ({} if expected is None else {LATE: expected})
 
 
-def test_one_view_asks_for_times_at_which_the_hold_is_obeyed():
-    """Members may deliver records of the first seconds before they read the hold."""
+def test_single_view_looks_up_times_at_which_members_obey_the_hold():
+    """Members may deliver records in the first seconds, before they read the hold."""
     old, new, newest = (TopicPartition("t", number) for number in range(3))
     since = {old: 100.0, new: 980.0, newest: 995.0}
     held, recent = times_to_look_up(1_000.0, since)

@@ -1,4 +1,4 @@
-"""The ends of holds: no operator's clock hides, shortens or replaces one."""
+"""No operator's clock hides, shortens or replaces a hold."""
 
 import pytest
 from hypothesis import given
@@ -34,12 +34,12 @@ def placed_again(seen, for_, reason="x"):
     action = place_action(
         group="g", owner="alice", texts=["t"], reason=reason, for_=for_
     )
-    # Scopes that cover no partition do not matter here.
+    # This test ignores scopes that cover no partition.
     return plan_of(seen, action, Nothing)
 
 
 class Nothing:
-    """A cluster without known names."""
+    """A cluster without known groups or topics."""
 
     groups = topics = staticmethod(lambda: ())
 
@@ -67,7 +67,7 @@ def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_rep
 @pytest.mark.parametrize("is_reported", [True, False])
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 @pytest.mark.parametrize("asked", [1.5 * HOUR, 2.5 * HOUR, 3.5 * HOUR])
-def test_no_extension_shortens_a_hold_with_the_time_of_its_host(
+def test_extension_never_shortens_a_hold_with_its_hosts_timestamp(
     ahead, asked, is_reported
 ):
     topics = Topics(ahead)
@@ -97,7 +97,7 @@ def test_no_extension_shortens_a_hold_with_the_time_of_its_host(
 def test_no_clock_shortens_a_hold_that_members_obey(
     ahead, lasting, part, asked, *, is_reported
 ):
-    """An extension counts from its time at the broker."""
+    """An extension counts from the broker's timestamp of its record."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     (before,) = seen.holds
@@ -118,7 +118,7 @@ def test_no_clock_shortens_a_hold_that_members_obey(
 def test_no_clock_replaces_a_hold_that_members_obey(
     ahead, lasting, part, *, is_reported
 ):
-    """Another hold needs the owner's consent."""
+    """Replacing a hold needs the owner's consent."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     (before,) = seen.holds
@@ -130,11 +130,11 @@ def test_no_clock_replaces_a_hold_that_members_obey(
 @pytest.mark.parametrize(
     ("ahead", "after", "is_reported", "message"),
     [
-        pytest.param(0.0, 1790, False, "", id="neither clock has it ended"),
+        pytest.param(0.0, 1790, False, "", id="ended by neither clock"),
         pytest.param(
-            HOUR, 60, False, "t may have ended at ", id="by this machine's clock alone"
+            HOUR, 60, False, "t may have ended at ", id="ended by the local clock only"
         ),
-        pytest.param(0.0, 1810, True, "t ended at ", id="a report proves it"),
+        pytest.param(0.0, 1810, True, "t ended at ", id="ended, as a report proves"),
     ],
 )
 def test_extend_refuses_a_hold_that_has_or_may_have_ended(

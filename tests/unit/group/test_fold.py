@@ -28,8 +28,8 @@ def as_log(drawn):
 
 
 @given(records, st.lists(st.integers(1, 4), min_size=12, max_size=12))
-def test_the_last_record_of_each_owner_counts(drawn, counts):
-    """Neither the times nor the number of records in a step matter."""
+def test_fold_keeps_the_last_record_of_each_owner(drawn, counts):
+    """Neither the timestamps nor the number of records per step matter."""
     log = as_log(drawn)
     fold, at = Fold(), 0
     for count in counts:
@@ -41,7 +41,7 @@ def test_the_last_record_of_each_owner_counts(drawn, counts):
     assert {one.offset for one in fold.holds()} == held
 
 
-def test_the_offsets_of_a_topic_recreated_twice_start_over_twice():
+def test_fold_accepts_restarted_offsets_each_time_the_topic_is_recreated():
     fold = Fold()
     for _ in range(3):
         assert fold.take([control_record("orders", 4)])[0]
@@ -51,7 +51,7 @@ def test_the_offsets_of_a_topic_recreated_twice_start_over_twice():
     assert stands(fold) == {("alice", "orders"): 0}
 
 
-def test_a_hold_from_before_a_topic_was_recreated_is_marked():
+def test_hold_from_before_the_topic_was_recreated_is_marked():
     fold = Fold()
     (one,), _ = fold.take([control_record("orders", 4)])
     assert not fold.is_from_earlier_topic(one)
@@ -61,7 +61,7 @@ def test_a_hold_from_before_a_topic_was_recreated_is_marked():
     assert not fold.is_from_earlier_topic(again)
 
 
-def test_holds_of_one_group_or_of_all_are_in_order():
+def test_fold_returns_the_holds_of_one_group_or_of_all_groups_in_order():
     fold = Fold()
     fold.take(
         [
@@ -83,13 +83,13 @@ def test_holds_of_one_group_or_of_all_are_in_order():
 
 
 def moving(scope, offset):
-    """Make the record of a hold with a reset."""
+    """Return the record of a hold with a reset."""
     hold = ControlHold("id", "x", reset=Reset(((scope, 0, 4),), ()))
     key = wire.encode_key(ControlKey("g", "alice", scope))
     return RawRecord(key, wire.encode_hold(hold), offset, 0)
 
 
-def test_resets_are_those_of_holds_that_stand():
+def test_fold_returns_only_resets_of_holds_in_force():
     fold = Fold()
     fold.take([moving(one, offset) for offset, one in enumerate("abc")])
     fold.take([control_record("d", 3)])
@@ -99,7 +99,7 @@ def test_resets_are_those_of_holds_that_stand():
 
 
 def test_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
-    """A start with 240,000 records took 16 s."""
+    """Decoding every record made a start with 240,000 records take 16 s."""
     decoded = []
     decode = wire.decode_hold
 
@@ -117,7 +117,7 @@ def test_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
 
 
 def test_lifted_holds_of_ten_thousand_owners_leave_no_memory():
-    """Each deployment has a new owner."""
+    """A new owner may appear with each deployment."""
     fold = Fold()
 
     def come_and_go(start):

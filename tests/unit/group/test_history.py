@@ -1,4 +1,4 @@
-"""The history of holds, from the records of the holds topic."""
+"""Tests the history of holds, made from the records of the holds topic."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ def skew(group):
 
 
 def at(seconds, hold_id, *, ttl=None, owner="alice"):
-    """Return a record; one without an id is a tombstone."""
+    """Return a record, or a tombstone if there is no id."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     hold = None if hold_id is None else ControlHold(hold_id, "x", ttl_ms)
     key = ControlKey("g", owner, "orders")
@@ -29,7 +29,7 @@ def whats(*records):
     return [one.what for one in entries(records, skew)]
 
 
-def test_each_record_is_a_change_of_its_hold():
+def test_history_has_an_entry_for_each_change_of_a_hold():
     several = [at(0, "1"), at(1, "1"), at(2, "2"), at(3, None), at(4, "3")]
     assert whats(*several) == ["held", "extended", "held again", "lifted", "held"]
 
@@ -53,7 +53,7 @@ def test_a_reset_is_an_entry_with_its_partitions_and_target():
     assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
-def test_entry_of_a_later_reset_has_its_own_typed_target():
+def test_entry_of_a_second_reset_shows_only_its_own_target():
     first = Reset((("t", 0, 3),), asked="-2")
     texts = (("t", 0, "-2"), ("t", 1, "4"))
     later = Reset((*first.to, ("t", 1, 4)), texts=texts)
@@ -68,14 +68,14 @@ def test_entry_of_a_later_reset_has_its_own_typed_target():
 
 
 def test_lift_without_a_hold_makes_no_entry():
-    """Neither a second lift nor one of another owner is an entry."""
+    """A second lift and a lift by another owner make no entry."""
     others = [at(1, None, owner="bob"), at(2, None, owner="eve")]
     assert whats(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
     assert whats(at(0, None)) == []
 
 
-def test_an_expired_hold_is_neither_lifted_nor_extended():
-    """Members lift it later by the skew, and obey it until then."""
+def test_expired_hold_can_be_neither_lifted_nor_extended():
+    """Members obey the hold beyond its end for the allowed clock skew."""
     first = at(0, "1", ttl=60)
     assert whats(first, at(91, None)) == ["held"]
     assert whats(first, at(89, None)) == ["held", "lifted"]
@@ -83,20 +83,20 @@ def test_an_expired_hold_is_neither_lifted_nor_extended():
     assert whats(first, at(89, "1")) == ["held", "extended"]
 
 
-def test_a_hold_without_a_time_does_not_expire():
+def test_hold_without_a_timestamp_does_not_expire():
     assert whats(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
     assert whats(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
 
 
 @pytest.mark.parametrize("most", range(5))
-def test_latest_entries_are_the_last_of_all_entries(most):
+def test_limit_returns_only_the_latest_entries(most):
     several = [at(0, "1", ttl=60), at(1, "1"), at(3, None), at(4, None), at(5, "2")]
     found = entries(several, skew)
     assert len(found) == 4
     assert entries(several, skew, limit=most) == found[4 - most :]
 
 
-def test_an_entry_shows_the_end_of_its_hold():
+def test_entry_shows_the_end_of_its_hold():
     """A hold that was lifted or extended before its end did not expire."""
     first = at(0, "1", ttl=60)
 
@@ -112,8 +112,8 @@ def test_an_entry_shows_the_end_of_its_hold():
     assert ends(at(None, "1", ttl=60), now=99) == ["end unknown"]
 
 
-def test_a_stream_has_each_entry_once():
-    """The stream also has the end of a hold without a record, as soon as it is known."""
+def test_entry_stream_returns_each_entry_once():
+    """The stream also reports the expiry of a hold, which has no record of its own."""
     stream, first = EntryStream(skew), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):
@@ -136,7 +136,9 @@ def test_a_stream_has_each_entry_once():
 @pytest.mark.parametrize(
     ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
 )
-def test_a_hold_that_a_record_changes_during_its_skew_has_not_expired(later, what):
+def test_hold_that_is_changed_within_the_skew_after_its_end_has_not_expired(
+    later, what
+):
     stream, first = EntryStream(skew), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
     (held,) = stream.of([first], 70)
@@ -153,7 +155,7 @@ def test_a_hold_that_a_record_changes_during_its_skew_has_not_expired(later, wha
     ],
     ids=short,
 )
-def test_history_stream_begins_at_the_given_time(since, whats):
+def test_history_stream_starts_at_the_given_time(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
     found = EntryStream(skew, since).of(several, 91.0)
     assert [one.what for one in found] == whats
@@ -162,9 +164,9 @@ def test_history_stream_begins_at_the_given_time(since, whats):
 @pytest.mark.parametrize(
     ("proven", "here", "words"),
     [
-        pytest.param(50, 59, "until", id="by no clock"),
-        pytest.param(50, 61, "may have ended", id="by this machine's clock alone"),
-        pytest.param(61, 61, "expired", id="a record proves it"),
+        pytest.param(50, 59, "until", id="ended by no clock"),
+        pytest.param(50, 61, "may have ended", id="ended by the local clock only"),
+        pytest.param(61, 61, "expired", id="ended, as a record proves"),
     ],
 )
 def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):

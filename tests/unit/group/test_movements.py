@@ -1,4 +1,4 @@
-"""G10: ``status``, ``wait moved`` and ``resume`` judge alike whether a reset is done."""
+"""G10: ``status``, ``wait moved`` and ``resume`` agree on whether a reset is done."""
 
 import pytest
 from attrs import evolve
@@ -50,20 +50,20 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
         (
             5,
             {"resets": None},
-            "a moves nothing: its client, settings or version cannot",
+            "a moves nothing: its client, settings or version forbid it",
         ),
     ],
     ids=["done", "uncommitted", "named", "unread", "cannot"],
 )
-def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
+def test_partition_counts_as_moved_by_its_committed_offset_and_its_owners_report(
     committed, changed, why
 ):
     one = report("a", **BOTH, **changed)
     assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
 
 
-def test_reason_of_a_report_about_the_topic_re_is_found():
-    """Members name its partition 3 re:3 in reports, as earlier versions did."""
+def test_reason_in_a_report_about_a_topic_named_re_is_found():
+    """Reports name partition 3 of that topic re:3, as earlier versions did."""
     tp = TopicPartition("re", 3)
     hold = ControlHold("h", "x", reset=Reset((("re", 3, 4),), (), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "re"), hold=hold, at=1.0, offset=1)
@@ -81,13 +81,15 @@ MUTE = report("a", **BOTH, resets=None)
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        ((OWNER, MUTE), "a moves nothing: its client, settings or version cannot"),
+        ((OWNER, MUTE), "a moves nothing: its client, settings or version forbid it"),
         ((OWNER,), f"a {viewed(OWNER).present[0].verdict.sentence}"),
     ],
     ids=["mute", "plain"],
 )
-def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
-    """The group's offset is the target; the view cannot know if the owner began there."""
+def test_committed_target_of_an_owner_that_reports_no_resets_is_called_unknown(
+    seen, why
+):
+    """The committed offset is the target, but the owner may not have read from there."""
     view = under_a_reset(*seen)
     known = "committed at the target, but not known to be read from there"
     there = "committed at 4, but not known to be read from there"
@@ -101,8 +103,8 @@ def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
     assert list(summaries(before)) == ["t  moved 0 of 2 by operator:alice"]
 
 
-def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
-    """A report names at most a hundred."""
+def test_partition_missing_from_a_full_report_counts_as_not_moved():
+    """A report names at most 100 unmoved partitions."""
     lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
     one = report("a", **BOTH, resets=lines)
     left = "a has so many other partitions to move that it does not name this one"
@@ -110,7 +112,7 @@ def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
 
 
 def test_reset_does_not_wait_for_a_stream():
-    """A stream's offsets are in its checkpoint; the group's belong to its members."""
+    """A stream's offsets are in its checkpoint, and the group's offsets belong to members."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
     assert whys(done) == {0: "", 1: ""}
@@ -118,7 +120,7 @@ def test_reset_does_not_wait_for_a_stream():
     assert "run reset-offsets again" in whys(alone)[0]
 
 
-def test_a_topic_without_readers_has_no_next_owner():
+def test_topic_without_readers_has_no_next_owner():
     other = TopicPartition("old", 0)
     reading = facts("a", other)
     read = report("a", assigned={"old": ((0, 0),)}, quiet={}, resets=())
@@ -132,7 +134,7 @@ def test_reader_that_cannot_move_is_not_a_next_owner():
     mute, able = report("c", **idle), report("d", resets=(), **idle)
     why = (
         "no member owns it, and none moves it: c moves nothing: its client, settings or "
-        "version cannot"
+        "version forbid it"
     )
     assert whys(under_a_reset(mute, committed=5)) == {0: why, 1: why}
     later = "no member owns it; its next owner moves it first"
@@ -140,7 +142,7 @@ def test_reader_that_cannot_move_is_not_a_next_owner():
     assert whys(both) == {0: later, 1: later}
 
 
-def test_a_next_owner_leaves_a_recreated_topic_alone():
+def test_next_owner_does_not_move_a_recreated_topic():
     """Members compare the topic's id, which a view does not have."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
@@ -162,13 +164,13 @@ def test_reasons_name_partitions_as_ranges():
     assert text == "and 1 other reason"
 
 
-def test_a_plain_client_is_named():
+def test_client_without_reports_is_named_in_the_reason():
     why = whys(under_a_reset(OWNER))[0]
     assert why.startswith("a does not report")
 
 
-def test_a_report_has_a_line_for_each_unmoved_partition():
-    """An error of several lines is printed as one line."""
+def test_report_has_a_line_for_each_unmoved_partition():
+    """A multi-line error is printed as one line."""
     ledger = PauseLedger()
     resets = Resets(ledger)
     resets.hold([("t", 0), ("t", 1), ("t", 2)])

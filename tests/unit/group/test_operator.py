@@ -1,4 +1,4 @@
-"""An operator's requests to brokers, and their limits of time."""
+"""Tests an operator's requests to brokers and their time limits."""
 
 import itertools
 import threading
@@ -27,7 +27,7 @@ SETTINGS = Control(trust_topic=True)
 
 
 class Silent(Operator):
-    """Topics that are read at once, with one old report, and get no more records."""
+    """An operator that reads one old report and then receives no record."""
 
     passed = 0.0
 
@@ -55,7 +55,7 @@ class Silent(Operator):
 
 
 class Writing(Operator):
-    """The group has no holds, and the changes are kept instead of written."""
+    """An operator that sees no holds, and stores changes instead of writing them."""
 
     def __init__(self):
         super().__init__({}, SETTINGS)
@@ -76,7 +76,7 @@ def test_operator_writes_a_hold_for_each_partition_of_a_range():
     assert operator.written == [["orders:0", "orders:1", "orders:5"]] * 2
 
 
-def test_view_without_reports_ends_in_time_and_is_marked(monkeypatch):
+def test_view_without_reports_returns_within_its_timeout_and_is_marked(monkeypatch):
     monkeypatch.setattr(Silent, "passed", 0.0)
     clock = SimpleNamespace(monotonic=lambda: Silent.passed)
     monkeypatch.setattr(module, "time", clock)
@@ -93,7 +93,7 @@ def test_view_without_reports_ends_in_time_and_is_marked(monkeypatch):
     assert (later.ends, later.reports_are_read, later.unread) == ({}, True, ())
 
 
-def test_ends_are_those_of_partitions_with_a_leader():
+def test_end_offsets_cover_only_partitions_with_a_leader():
     leaders = {"there": 1, "gone": 1, "leaderless": -1}
     there, *others = (TopicPartition(name, 0) for name in leaders)
 
@@ -122,11 +122,11 @@ def test_ends_are_those_of_partitions_with_a_leader():
         survey.ends_of([there, *others], queries)
 
 
-# Seconds that no wait of this test takes: another thread ends each wait.
+# A timeout in seconds that no wait reaches, because another thread ends each wait.
 LONG = 1e6
 
 
-def test_an_interrupt_at_any_place_of_a_wait_loses_no_answer():
+def test_interrupt_at_any_point_of_a_wait_loses_no_answer():
     interrupts = Interrupts((timed_call.__file__, threading.__file__))
     for at in itertools.count():
         go_on = threading.Lock()

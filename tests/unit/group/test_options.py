@@ -1,4 +1,4 @@
-"""Options of the commands that need no broker."""
+"""Tests command options without a broker."""
 
 import json
 import socket
@@ -27,7 +27,7 @@ JAAS = (
 )
 
 
-# As Kafka 4.1 has them.
+# The properties of the Java clients of Kafka 4.1.
 JAVA = """
 bootstrap.servers client.id client.rack client.dns.lookup metadata.max.age.ms
 metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms metric.reporters
@@ -78,11 +78,11 @@ config.providers
 
 
 def run(*arguments, **environment):
-    """Run a command, with these variables."""
+    """Run a command with these environment variables."""
     return CliRunner().invoke(safeconsumer, arguments, env=environment)
 
 
-def test_properties_of_java_clients_become_settings():
+def test_properties_of_java_clients_are_converted_to_settings():
     text = (
         "# a comment\n! another\n\nbootstrap.servers = a:1,\\\n    b:2\n"
         "security.protocol: SASL_SSL\nsasl.mechanism=PLAIN\n"
@@ -117,7 +117,7 @@ def test_properties_of_java_clients_become_settings():
     ],
     ids=short,
 )
-def test_a_property_without_a_counterpart_is_refused(properties, message):
+def test_property_without_a_counterpart_is_refused(properties, message):
     with pytest.raises(ClientPropertyError, match=message):
         client_configs(properties)
 
@@ -134,13 +134,13 @@ def test_a_property_without_a_counterpart_is_refused(properties, message):
         ("ssl.trustore.location", "ssl.truststore.location"),
     ],
 )
-def test_a_misspelt_property_is_named(typed, meant):
+def test_misspelt_property_is_refused_with_a_suggestion(typed, meant):
     with pytest.raises(ClientPropertyError, match=f"{typed}; did you mean {meant}"):
         client_configs({typed: "x"})
 
 
-def test_no_property_of_a_java_client_counts_as_misspelt():
-    """One file serves all of Kafka's tools."""
+def test_no_valid_property_of_a_java_client_counts_as_misspelt():
+    """One file may serve all of Kafka's tools."""
 
     def refusal(name):
         try:
@@ -179,22 +179,22 @@ def test_bad_durations_are_refused(text):
         parse_duration(text)
 
 
-def test_durations_are_printed_in_words():
+def test_durations_are_printed_with_units():
     assert [duration_text(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
         "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("message", ["alice", "User:", ":alice", "User:ali*"])
-def test_an_illegal_principal_is_refused(message):
-    """An ACL for it would have no effect."""
+def test_invalid_principal_is_refused(message):
+    """An ACL for an invalid principal would have no effect."""
     for option in ("--operators", "--members"):
         ended = run("control", "acls", option, message)
         assert ended.exit_code == Status.USAGE
         assert f"{message!r} is not a principal: write it as User:alice" in ended.stderr
 
 
-def test_the_printed_rights_let_an_operator_replay_dead_letters():
+def test_printed_acls_let_an_operator_replay_dead_letters():
     ended = run("control", "acls", "--operators=User:alice")
     assert (
         "--allow-principal User:alice --operation Read --group safeconsumer-replay- "
@@ -202,8 +202,8 @@ def test_the_printed_rights_let_an_operator_replay_dead_letters():
     ) in ended.stdout
 
 
-def test_the_printed_rights_let_an_operator_commit_for_a_group():
-    """The broker asks for Read of the group and of its topics."""
+def test_printed_acls_let_an_operator_commit_for_a_group():
+    """The broker requires Read on the group and on its topics."""
     found = json.loads(
         run("control", "acls", "--group=g", "--topic=t", "-o", "json").stdout
     )
@@ -215,7 +215,7 @@ def test_the_printed_rights_let_an_operator_commit_for_a_group():
     assert reading >= {("group", "g"), ("topic", "t")}
 
 
-def test_a_wildcard_is_a_principal():
+def test_wildcard_is_accepted_as_a_principal():
     ended = run("control", "acls", "--members=User:*")
     assert ended.exit_code == Status.DONE, ended.output
     assert "--allow-principal 'User:*'" in ended.stdout
@@ -234,8 +234,8 @@ def test_a_wildcard_is_a_principal():
     ],
     ids=short,
 )
-def test_illegal_group_is_reported_in_one_line(command, more):
-    """The command fails before it asks a broker."""
+def test_invalid_group_is_reported_in_one_line(command, more):
+    """The command fails before it contacts a broker."""
     for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
         arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
         ended = run(*arguments)
@@ -259,7 +259,7 @@ def test_illegal_group_is_reported_in_one_line(command, more):
     ],
     ids=short,
 )
-def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, message):
+def test_invalid_hold_is_reported_in_one_line_without_a_broker(arguments, message):
     where = ("--group", "g", "--reason", "x", "--bootstrap", "127.0.0.1:1")
     ended = run("pause", *where, *arguments)
     assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
@@ -275,7 +275,7 @@ def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, messag
     ],
     ids=short,
 )
-def test_value_that_cannot_be_read_is_named_by_its_option(words, says):
+def test_error_about_an_invalid_value_names_its_option(words, says):
     command, *value = words
     where = ("--group", "g", "--bootstrap", "127.0.0.1:1")
     ended = run(command, "orders", *value, *where)
@@ -292,7 +292,7 @@ def test_value_that_cannot_be_read_is_named_by_its_option(words, says):
     ],
     ids=short,
 )
-def test_an_illegal_wait_is_refused(words, message):
+def test_wait_with_bad_arguments_or_no_broker_fails_with_a_reason(words, message):
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
     assert message in ended.stderr
@@ -301,7 +301,7 @@ def test_an_illegal_wait_is_refused(words, message):
 @pytest.mark.parametrize(
     "command", [("history",), ("dead-letters", "list", "t"), ("doctor",)], ids=short
 )
-def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
+def test_command_fails_quickly_without_a_broker(command, monkeypatch):
     """kafka-python's own limit is half a minute."""
     monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
     limits, bootstrap = set(), KafkaConnectionManager.bootstrap
@@ -361,7 +361,9 @@ NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
     ],
     ids=short,
 )
-def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, message):
+def test_config_file_is_checked_before_a_broker_is_contacted(
+    tmp_path, properties, message
+):
     file = tmp_path / "client.properties"
     file.write_bytes(properties)
     ended = run("history", "--config", str(file))
@@ -377,8 +379,8 @@ def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, messag
         ("", "BOOTSTRAP=own:x CONFIG=HERE/client.properties", "own:x"),
         ("--bootstrap mine:x", "", "mine:x"),
         ("--bootstrap mine:x", "CONFIG=HERE/client.properties", "mine:x"),
-        # A typed file belongs to the cluster that it names: its login must not be sent
-        # to an address that a shell exports.
+        # The login in a typed file must not be sent to an address that a shell exports,
+        # because the file names its own cluster.
         ("--config HERE/client.properties", "", "login:x"),
         ("--config HERE/client.properties", "BOOTSTRAP=own:x", "login:x"),
         ("--config HERE/client.properties --bootstrap mine:x", "", "mine:x"),
@@ -386,7 +388,9 @@ def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, messag
     ],
     ids=short,
 )
-def test_typed_options_come_before_exported_ones(tmp_path, typed, exported, address):
+def test_typed_options_take_precedence_over_exported_variables(
+    tmp_path, typed, exported, address
+):
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     (tmp_path / "no-address.properties").write_text("client.id=x\n")
     arguments, environment = (
@@ -399,7 +403,7 @@ def test_typed_options_come_before_exported_ones(tmp_path, typed, exported, addr
     assert f"'{address}' is not HOST:PORT" in ended.stderr
 
 
-def test_a_prefix_names_the_control_topics():
+def test_prefix_sets_the_names_of_the_control_topics():
     settings = Control.prefixed("payments_", clock_skew=5)
     assert settings.topics == ("payments_holds_ops", "payments_status")
     assert (settings.status_topic, settings.clock_skew) == ("payments_status", 5.0)
@@ -407,7 +411,7 @@ def test_a_prefix_names_the_control_topics():
 
 
 @pytest.mark.parametrize("prefix", [None, 5, b"payments_"], ids=short)
-def test_a_prefix_is_text(prefix):
+def test_prefix_that_is_not_text_is_refused(prefix):
     """``os.environ.get(...)`` may return None."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
         Control.prefixed(prefix)
@@ -416,13 +420,13 @@ def test_a_prefix_is_text(prefix):
 # ---------------------------------------------------------------- scopes as they are typed
 
 
-def test_a_range_is_a_hold_for_each_partition():
+def test_range_becomes_a_hold_for_each_partition():
     scopes = scopes_of(["a:0-2,5", "b:7", "a:1", "c"], "g")
     assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
 
 
-def test_ranges_of_a_topic_called_re_become_its_partitions():
-    """A topic named ``re`` is not taken for a pattern."""
+def test_ranges_of_a_topic_named_re_become_its_partitions():
+    """A topic named ``re`` is not read as a pattern."""
     scopes = scopes_of(["re:re:0-1,5", "re:0-2", "re:re:7"], "g")
     assert [*map(str, scopes)] == ["re:re:0", "re:re:1", "re:re:5", "re:0-2", "re:re:7"]
     assert [one.covers(("re", 1)) for one in scopes] == [0, 1, 0, 0, 0]

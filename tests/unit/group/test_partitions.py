@@ -1,4 +1,4 @@
-"""Texts of partitions in messages, tables and JSON are targets of commands."""
+"""Partition names in messages, tables and JSON are valid targets of commands."""
 
 import pytest
 from attrs import evolve
@@ -19,13 +19,13 @@ from safeconsumer.testing import make_record
 from safeconsumer.worker.letters_format import Letter
 from tests.harness.listing import short
 
-# A topic may have the name re, with which patterns begin: re:3 is the pattern 3.
+# A topic may be named re, with which patterns begin, but re:3 is the pattern 3.
 TPS = [TopicPartition("re", number) for number in (0, 1, 2, 7)]
 CRC = CorruptRecordError("crc")
 
 
 @pytest.mark.parametrize("origin", ["re:re:3", "re:re:3@7", "re:3", "re:3@7", "re"])
-def test_letters_are_selected_by_the_text_that_log_lines_have(origin):
+def test_dead_letters_are_selected_by_their_origin_as_log_lines_print_it(origin):
     record = make_record(topic="dead")
     letter = Letter(record=record, topic="re", partition=3, offset=7)
     assert Wanted(origins=(origin,)).takes(letter)
@@ -33,7 +33,7 @@ def test_letters_are_selected_by_the_text_that_log_lines_have(origin):
 
 
 @pytest.mark.parametrize("write", [partitions_text, named])
-def test_ranges_of_partitions_are_targets(write):
+def test_printed_partition_range_is_a_valid_target(write):
     (text,) = (
         write([*TPS, TopicPartition("orders", 1)]).removeprefix("orders:1 ").split()
     )
@@ -53,5 +53,5 @@ def test_ranges_of_partitions_are_targets(write):
     ],
     ids=short,
 )
-def test_text_begins_with_a_target(text):
+def test_message_begins_with_a_valid_target(text):
     assert scopes.parse(text.split()[0]) == scopes.partition("re", 0)

@@ -1,4 +1,4 @@
-"""The plans of placing, extending, lifting and moving, from one view."""
+"""Tests the plans for placing, extending and lifting holds and for moving offsets."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -96,7 +96,7 @@ def needs(one):
     return [(each.consent, each.why) for each in one.needs]
 
 
-def test_a_plan_without_needs_describes_its_effect():
+def test_plan_without_needs_describes_its_effect():
     asked = Asked({"orders": None})
     waiting = evolve(VIEW, lags={ZERO: 2, ONE: 3})
     assert texts(placed("orders", for_="2h", view=waiting), asked) == [
@@ -123,14 +123,14 @@ def test_unknown_parts_of_an_effect_are_named():
     ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
 )
 def test_retention_that_ends_before_the_hold_is_a_warning(for_, *, is_loss):
-    """Members may lift the hold later, within the skew, and records are deleted meanwhile."""
+    """Members may lift the hold late, within the skew, after records have been deleted."""
     read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
     plan = seen(placed("orders", for_=for_, view=read), Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
     assert plan.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
 
 
-def test_a_list_of_scopes_is_refused_with_the_separate_scopes():
+def test_comma_between_scopes_is_refused_with_the_correct_notation():
     with pytest.raises(ScopeSyntaxError, match=r"between them: orders:0 payments$"):
         placed("orders:0,payments")
 
@@ -147,7 +147,7 @@ def test_plan_begins_with_the_partitions_that_it_covers(scope, point):
 
 
 def test_members_that_would_not_obey_are_named_with_their_partitions():
-    """A member without partitions may own some later."""
+    """A member without partitions may own some partitions later."""
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
     points = seen(placed("orders", view=view)).points
@@ -157,7 +157,7 @@ def test_members_that_would_not_obey_are_named_with_their_partitions():
     ]
 
 
-def test_warnings_of_a_placed_hold_are_few_however_many_members_do_not_obey():
+def test_warnings_about_members_that_would_not_obey_are_few():
     plain = [facts(f"p{n}", TopicPartition("orders", 2 + n)) for n in range(7)]
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=(*VIEW.facts.members, *plain)))
     assert warnings(placed("orders", view=view)) == [
@@ -171,7 +171,7 @@ def test_warnings_of_a_placed_hold_are_few_however_many_members_do_not_obey():
     )
 
 
-def test_a_member_that_is_behind_obeys_later():
+def test_member_that_lags_on_the_control_topics_obeys_later():
     behind = report(
         "a", assigned={"orders": ((0, 1),)}, quiet={}, applied={**ENDS, "ops": 2}
     )
@@ -181,7 +181,7 @@ def test_a_member_that_is_behind_obeys_later():
     ]
 
 
-def test_in_a_rebalance_the_members_report_their_partitions():
+def test_plan_during_a_rebalance_uses_the_partitions_that_members_report():
     nobody = GroupFacts(state="PreparingRebalance", members=(), committed={})
     plan = placed("orders:0", view=evolve(VIEW, facts=nobody))
     assert (plan.covers, needs(plan)) == ((ZERO,), [])
@@ -203,18 +203,18 @@ def test_in_a_rebalance_the_members_report_their_partitions():
         (
             ("orders",),
             {"group": "biling", "facts": NO_GROUP, "reports": ()},
-            "no group 'biling' here; did you mean billing?",
+            "unknown group 'biling'; did you mean billing?",
         ),
     ],
     ids=["topic", "partitions", "group"],
 )
-def test_a_name_that_covers_nothing_needs_consent_for_the_future(scopes, changed, why):
+def test_name_that_covers_nothing_needs_consent_for_the_future(scopes, changed, why):
     plan = placed(*scopes, view=evolve(VIEW, **changed))
     assert needs(plan) == [(Consent.FUTURE, why)]
 
 
 def test_only_shown_scopes_are_compared_with_names(monkeypatch):
-    """Five of a thousand scopes are shown."""
+    """The plan shows only five of a thousand scopes."""
     searched, looked = [], []
     monkeypatch.setattr(scopes, "suggestion", lambda *one: searched.append(one) or "?")
 
@@ -238,7 +238,7 @@ def test_only_shown_scopes_are_compared_with_names(monkeypatch):
     assert counts[0] == counts[1]
 
 
-def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
+def test_replacing_another_hold_of_the_owner_needs_consent():
     view = evolve(
         VIEW,
         holds=(
@@ -270,7 +270,7 @@ def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
     ids=["longer", "another reason", "shorter", "with an end"],
 )
 def test_longer_hold_for_the_same_reason_is_unchanged(for_, reason, becomes):
-    """A job repeats its command after somebody has extended one of its holds."""
+    """A job may repeat its command after an operator has extended one of its holds."""
     own = record("orders:0", for_=1200)
     view = evolve(VIEW, holds=(own,))
     one = placed("orders:0-1", view=view, for_=for_, reason=reason)
@@ -281,7 +281,7 @@ def test_longer_hold_for_the_same_reason_is_unchanged(for_, reason, becomes):
     assert scopes == ["orders:0", "orders:1"][not is_replaced :]
 
 
-def test_hold_that_lasts_longer_is_replaced_if_asked():
+def test_longer_hold_is_replaced_if_requested():
     own = record("orders:0", for_=1200)
     view = evolve(VIEW, holds=(own,))
     shorter = placed("orders:0", view=view, for_="10m", replaces=True)
@@ -302,7 +302,7 @@ def test_hold_that_lasts_longer_is_replaced_if_asked():
     ids=short,
 )
 def test_same_hold_is_unchanged_until_a_clock_shows_its_end(at, now, wall, becomes):
-    """Otherwise the hold is placed again, without a need for consent."""
+    """After that time, the hold is placed again without consent."""
     own = evolve(record("orders:0", for_=60), at=at)
     view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
     one = placed("orders:0", view=view, for_="60s")
@@ -315,8 +315,8 @@ def test_same_hold_is_unchanged_until_a_clock_shows_its_end(at, now, wall, becom
     assert needs(one) == []
 
 
-def test_another_hold_that_has_ended_needs_no_consent():
-    """Without reports of the time it may be in force."""
+def test_replacing_an_expired_hold_needs_no_consent():
+    """Without a report of the time, the hold may still be in force."""
     own = evolve(record("orders:0", for_=60), at=NOW - 61)
     over = placed("orders:0", view=evolve(VIEW, holds=(own,)))
     assert (needs(over), len(over.changes)) == ([], 1)
@@ -340,30 +340,33 @@ def named(one, **changed):
     )
 
 
-def test_a_lift_counts_the_partitions_that_flow_and_that_stay_held():
+def test_lift_counts_the_partitions_that_flow_and_that_stay_held():
     all_, one = record("@all"), record("orders:1", "bob")
     view = evolve(VIEW, holds=(all_, one), lags={ZERO: 7, ONE: 1})
     plan = lifted(view, named(all_))
     assert (flowing(plan), plan.others) == ((ZERO,), (one,))
     assert [text for _, text in plan.points] == [
         "1 partition flows again: orders:0",
-        "7 records come at once",
+        "7 records arrive immediately",
         "1 partition stays held by others",
     ]
     assert lifted(view, named(one)).points == (
-        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "no partition starts to flow now"),
         ("waiting", "1 partition stays held by others"),
     )
     alone = evolve(view, holds=(one,))
-    assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
+    assert lifted(alone, named(one)).points[1] == (
+        "note",
+        "1 record arrives immediately",
+    )
 
 
-def test_lift_of_a_scope_that_is_not_held_lets_nothing_flow():
+def test_lift_of_a_scope_without_a_hold_releases_no_partition():
     view = evolve(VIEW, holds=(HOLD,), lags={ZERO: 7, ONE: 1})
     plan = lifted(view, NamedHold(scope="orders", owner="alice"))
     assert (flowing(plan), plan.document()["covers"]) == ((), [])
     assert plan.points == (
-        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "no partition starts to flow now"),
         ("waiting", "1 partition stays held by others"),
     )
     both = lifted(view, named(HOLD), NamedHold(scope="orders:1", owner="alice"))
@@ -397,19 +400,19 @@ def test_lift_of_a_scope_that_is_not_held_lets_nothing_flow():
     ],
     ids=["gone", "never shown", "there", "changed", "one of two", "of another owner"],
 )
-def test_a_lift_of_shown_holds_is_done_if_they_are_gone(holds, wanted, is_done, why):
-    """A hold that has changed since is not lifted."""
+def test_lift_of_shown_holds_is_done_if_the_holds_are_gone(holds, wanted, is_done, why):
+    """A hold that has changed since the preview is not lifted."""
     plan = lifted(evolve(VIEW, holds=holds), *wanted, by=wanted[0].owner)
     assert (plan.is_done, [one.why for one in plan.needs]) == (is_done, why)
 
 
-def test_a_repeated_lift_for_a_group_that_does_not_exist_yet_is_done():
+def test_repeated_lift_for_a_group_that_does_not_exist_yet_is_done():
     nobody = evolve(VIEW, group="tomorrow", facts=NO_GROUP, reports=())
     assert lifted(nobody, named(HOLD)).is_done
     assert not lifted(nobody, named(HOLD, offset=None)).is_done
 
 
-def test_holds_of_others_are_lifted_by_typing_their_scopes():
+def test_holds_of_other_owners_are_lifted_once_their_scopes_are_typed():
     bobs, own = record("orders:1", "bob"), record("orders:0")
     plan = lifted(evolve(VIEW, holds=(bobs, own)), named(bobs), named(own), by="alice")
     ((consent, why, ask),) = [(one.consent, one.why, one.ask) for one in plan.needs]
@@ -432,7 +435,7 @@ KEPT = KeptHold(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
         ("alice", [(Consent.TYPED, "orders:0 is held by bob")]),
     ],
 )
-def test_a_hold_that_only_members_keep_is_lifted_like_any_other(by, expected):
+def test_hold_that_only_members_keep_is_lifted_like_any_other_hold(by, expected):
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(KEPT,)),))
     plan = lifted(view, NamedHold(scope="orders:0", owner="bob"), by=by)
     assert (plan.kept, plan.is_done, needs(plan)) == ((KEPT,), False, expected)
@@ -450,12 +453,12 @@ V2 = {"key": ControlKey("billing", "alice", "orders", ("x",), 2)}
 @pytest.mark.parametrize(
     "changed", [V2, {"hold": ControlHold(version=2)}], ids=["key", "value"]
 )
-def test_a_hold_that_a_later_version_wrote_is_not_extended(changed):
+def test_hold_written_by_a_later_version_is_not_extended(changed):
     (need,) = extended(evolve(VIEW, holds=(evolve(record("orders"), **changed),))).needs
     assert (need.why, need.ask) == ("a later version holds orders", "upgrade first")
 
 
-def test_no_reset_is_written_into_a_hold_that_a_later_version_wrote():
+def test_no_reset_is_written_into_a_hold_of_a_later_version():
     later = evolve(record("orders"), hold=ControlHold(version=2))
     ((consent, why),) = needs(
         moved({ZERO: 5}, view=evolve(MOVER, holds=(later,)), holds=())
@@ -471,7 +474,7 @@ def test_no_reset_is_written_into_a_hold_that_a_later_version_wrote():
 # ---------------------------------------------------------------- a thousand holds
 
 
-def test_a_thousand_holds_of_partitions_are_one_range():
+def test_thousand_holds_of_partitions_are_shown_as_one_range():
     many = [f"orders:{number}" for number in range(1000)]
     view = evolve(
         VIEW,
@@ -487,8 +490,8 @@ def test_a_thousand_holds_of_partitions_are_one_range():
     assert [one.split()[5] for one in same] == ["orders:0-999"]
 
 
-def test_the_document_of_a_lift_finds_the_former_holds_once(monkeypatch):
-    """`resume --all -o json` of 4,000 holds took 41 s."""
+def test_json_of_a_lift_looks_up_the_former_holds_once(monkeypatch):
+    """``resume --all -o json`` of 4,000 holds took 41 s."""
     view = evolve(VIEW, holds=tuple(record(f"orders:{n}") for n in range(9)))
     named = tuple(NamedHold(scope=one.key.scope, owner="alice") for one in view.holds)
     plan = plan_of(view, Lift(group="billing", holds=named), Asked())
@@ -503,7 +506,7 @@ def test_the_document_of_a_lift_finds_the_former_holds_once(monkeypatch):
     assert len(looked) == 1
 
 
-def test_a_reset_does_not_compare_each_hold_with_each_partition(monkeypatch):
+def test_reset_does_not_compare_each_hold_with_each_partition(monkeypatch):
     many = range(40)
     asked = []
     covers = Partition.covers
@@ -520,7 +523,7 @@ def test_a_reset_does_not_compare_each_hold_with_each_partition(monkeypatch):
 
 
 def stands(one, *changes, at=NOW, offset=20):
-    """Return the view after changes were written."""
+    """Return the view after these changes were written."""
     holds = (
         HoldRecord(key=each.key, hold=each.hold, at=at, offset=offset)
         for each in changes
@@ -531,7 +534,7 @@ def stands(one, *changes, at=NOW, offset=20):
 
 
 def test_unchanged_holds_need_no_consent_and_no_write():
-    """The hold may replace another one, or cover no partition, or all."""
+    """The plan has a replacement, a scope without partitions, and ``@all``."""
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = placed("orders", "later", "@all", view=view, for_="2h")
     assert len(once.needs) == 3
@@ -558,7 +561,7 @@ def extended(view, seconds=7200.0, offset=None):
     return plan_of(view, action, Asked())
 
 
-def test_a_form_that_extends_a_hold_is_done_once():
+def test_form_that_extends_a_hold_is_carried_out_once():
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = extended(view, offset=0)
     assert len(once.changes) == 1
@@ -573,7 +576,7 @@ def test_a_form_that_extends_a_hold_is_done_once():
         False,
         ["the hold has changed"],
     )
-    # The same form, sent much later, asks for a later end.
+    # Sent an hour later, the same form would request a later end.
     late = evolve(after, times=Times(after.times.here + 3600))
     plan = extended(late, offset=0)
     assert (plan.is_done, [one.why for one in plan.needs]) == (
@@ -587,7 +590,7 @@ def test_a_form_that_extends_a_hold_is_done_once():
 # ---------------------------------------------------------------- the digest
 
 
-def test_digest_ignores_ids_and_values_that_change_by_themselves():
+def test_digest_ignores_new_ids_times_and_offsets():
     view = evolve(VIEW, holds=(record("@all", "bob"),))
     later = evolve(
         view,
@@ -601,8 +604,8 @@ def test_digest_ignores_ids_and_values_that_change_by_themselves():
 
 
 @pytest.mark.parametrize(("group", "scope"), [("billing", "payment"), ("biling", "x")])
-def test_the_digest_does_not_depend_on_suggested_names(group, scope):
-    """A page asks for names within a time limit."""
+def test_digest_does_not_depend_on_suggested_names(group, scope):
+    """A page requests names within a time limit, so suggestions may be missing."""
 
     class Silent:
         groups = topics = staticmethod(lambda: ())
@@ -633,17 +636,19 @@ OTHERS = {
     "nothing replaced": agreed(view=VIEW),
     "offset": seen_before(holds=(evolve(BEFORE.holds[0], offset=1),)),
     "id": seen_before(holds=(record("orders", for_=60),)),
-    "nobody consumes it": seen_before(facts=NO_GROUP, reports=()),
-    "all is consumed": seen_before(facts=evolve(VIEW.facts, committed={ODERS: 1})),
+    "no consumer": seen_before(facts=NO_GROUP, reports=()),
+    "everything is consumed": seen_before(
+        facts=evolve(VIEW.facts, committed={ODERS: 1})
+    ),
 }
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=list(OTHERS))
-def test_the_digest_changes_with_each_thing_that_is_agreed_to(other):
+def test_digest_changes_with_each_fact_that_the_user_agrees_to(other):
     assert agreed().digest == agreed().digest != other.digest
 
 
-def test_a_group_that_only_streams_obey_is_known():
+def test_group_that_only_streams_use_is_known():
     stream = Report(
         group="billing",
         member="s",
@@ -657,14 +662,14 @@ def test_a_group_that_only_streams_obey_is_known():
         view = evolve(nobody, **reports)
         assert view.is_known
         whys = [why for _, why in needs(placed("orders:0", view=view))]
-        assert not any("no group" in one for one in whys)
+        assert not any("unknown group" in one for one in whys)
 
 
 # ---------------------------------------------------------------- moving offsets
 
 
 def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
-    """Return the plan of moving partitions of a topic that has offsets 0 to 100."""
+    """Return the plan of a reset of partitions in a topic that has offsets 0 to 100."""
     held = tuple(record(one) for one in holds)
     action = ResetTo(
         group="billing",
@@ -687,7 +692,7 @@ MOVER = viewed(
 MOVER = evolve(MOVER, group="billing", times=Times(NOW))
 
 
-def test_a_reset_is_written_into_the_hold_that_covers_it():
+def test_reset_is_written_into_the_hold_that_covers_its_partitions():
     plan = moved({ZERO: 5, ONE: 7}, view=MOVER)
     ((change,), (hold,)) = plan.changes, plan.own
     assert change.key == hold.key
@@ -697,7 +702,7 @@ def test_a_reset_is_written_into_the_hold_that_covers_it():
     assert (change.hold.hold_id, plan.needs) == (hold.hold.hold_id, ())
 
 
-def test_members_that_move_nothing_need_force():
+def test_reset_that_a_member_would_not_carry_out_needs_force():
     plan = moved({ZERO: 5}, view=evolve(VIEW, holds=()))
     assert [consent for consent, _ in needs(plan)] == [Consent.FORCE]
     assert "orders:0 would not be moved: a moves nothing" in needs(plan)[0][1]
@@ -737,7 +742,7 @@ def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, con
         (["old"], {"old"}),
     ],
 )
-def test_a_topic_without_readers_is_moved_only_if_it_is_named(scopes, names):
+def test_topic_without_readers_is_moved_only_if_a_scope_names_it(scopes, names):
     facts_now = evolve(MOVER.facts, committed={TopicPartition("old", 0): 5, ZERO: 5})
     view = evolve(MOVER, facts=facts_now, holds=(record("@all"),))
     admin = SimpleNamespace(
@@ -759,7 +764,7 @@ def test_a_topic_without_readers_is_moved_only_if_it_is_named(scopes, names):
     assert (left in points) == ("old" not in names)
 
 
-def test_more_partitions_than_a_record_holds_are_refused():
+def test_reset_of_more_partitions_than_fit_into_a_record_is_refused():
     few, many = (
         {TopicPartition("orders", number): 50 for number in range(count)}
         for count in (3000, 9000)
@@ -772,7 +777,7 @@ def test_more_partitions_than_a_record_holds_are_refused():
 FOUR = [TopicPartition("orders", number) for number in range(4)]
 
 
-def test_partitions_that_others_still_move_are_refused_as_ranges():
+def test_partitions_that_another_owner_still_moves_are_refused_as_ranges():
     (change,) = moved(dict.fromkeys(FOUR, 5), view=MOVER).changes
     standing = HoldRecord(
         key=evolve(change.key, owner="bob"), hold=change.hold, at=NOW, offset=7
@@ -786,7 +791,7 @@ def test_partitions_that_others_still_move_are_refused_as_ranges():
 
 
 def outside(ends):
-    """Return the reason why partitions with these log ends are not moved to 101."""
+    """Return the reason why partitions with these log ends cannot be moved to 101."""
     here = [TopicPartition("orders", number) for number in ends]
     known = {"committed": dict.fromkeys(here, 1)}
     view = evolve(MOVER, facts=evolve(MOVER.facts, **known))
@@ -800,7 +805,7 @@ def outside(ends):
     return need.why
 
 
-def test_partitions_without_a_commit_are_not_moved_back_from_one():
+def test_partition_without_a_committed_offset_cannot_be_moved_back_by_a_number():
     """The other partitions go back by the typed number of offsets."""
     facts_now = evolve(MOVER.facts, committed={ZERO: 50})
     view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))
@@ -819,11 +824,11 @@ def test_partitions_without_a_commit_are_not_moved_back_from_one():
         to=parse_target("-20"),
     )
     assert {tp: at.offset for tp, at in action.places.items()} == {ZERO: 30, ONE: None}
-    why = "nothing is committed of orders:1 to count from"
+    why = "nothing is committed for orders:1 to count from"
     assert needs(plan_of(view, action, Asked())) == [(Consent.NONE, why)]
 
 
-def test_targets_outside_of_their_logs_are_refused_with_each_range():
+def test_targets_outside_the_log_are_refused_with_the_offset_ranges():
     assert outside({0: 100}) == (
         "orders:0 has offsets 0 to 100, so it cannot move to 101"
     )
@@ -833,17 +838,17 @@ def test_targets_outside_of_their_logs_are_refused_with_each_range():
     )
 
 
-def test_a_refusal_shows_the_ranges_of_a_few_logs():
+def test_refused_reset_lists_the_offset_ranges_of_five_logs_at_most():
     *_, last = outside(dict(enumerate(range(50, 60)))).split("; ")
-    assert last == "orders:5-9 are outside of their logs, too"
+    assert last == "orders:5-9 are outside their logs, too"
 
 
-def test_the_digest_of_a_reset_depends_on_its_targets():
+def test_digest_of_a_reset_depends_on_its_targets():
     first, again = moved({ZERO: 5}, view=MOVER), moved({ZERO: 6}, view=MOVER)
     assert first.digest != again.digest
 
 
-def test_a_hold_with_an_unfinished_reset_is_lifted_by_force():
+def test_lift_of_a_hold_with_an_unfinished_reset_needs_force():
     (change,) = moved({ZERO: 5}, view=MOVER).changes
     standing = HoldRecord(key=change.key, hold=change.hold, at=NOW, offset=7)
     view = evolve(MOVER, holds=(standing,))
@@ -866,7 +871,7 @@ def test_a_hold_with_an_unfinished_reset_is_lifted_by_force():
 
 
 def outlived(*holds):
-    """Return a view whose holds the topic has lost."""
+    """Return a view with holds that the topic has lost."""
     return evolve(VIEW, holds=holds, incarnation=1)
 
 
@@ -883,40 +888,40 @@ def extended_of_lost(for_, seconds=7200.0):
     ],
     ids=["the same, no end", "the same, an end", "an extension"],
 )
-def test_a_hold_that_the_topic_has_lost_is_written_again(plan):
+def test_hold_lost_by_the_topic_is_written_again(plan):
     assert (plan.is_done, plan.unchanged, plan.renewed) == (False, (), plan.own)
     assert [one.key for one in plan.changes] == [one.key for one in plan.own]
     says = f"would be renewed, as {LACKED}: orders "
     assert [one.startswith(says) for one in texts(plan)].count(True) == 1
 
 
-def test_a_hold_that_is_on_the_topic_again_is_unchanged():
+def test_hold_that_is_on_the_recreated_topic_is_unchanged():
     again = evolve(record("orders"), incarnation=1)
     assert placed("orders", view=outlived(again)).is_done
 
 
-def test_pause_of_an_extended_hold_that_the_topic_has_lost_needs_consent():
-    """A record of the shorter hold would end the longer one, which members obey."""
+def test_pause_needs_consent_if_the_topic_has_lost_a_longer_hold():
+    """A record of the shorter hold would end the longer hold, which members still obey."""
     own = record("orders", for_=7200)
     plan = placed("orders", view=outlived(own), for_="1h")
     assert [consent for consent, _ in needs(plan)] == [Consent.REPLACE]
     assert (plan.unchanged, plan.renewed) == ((), ())
 
 
-def test_an_extension_that_the_topic_has_lost_is_not_done():
+def test_extension_lost_by_the_topic_does_not_count_as_done():
     later = evolve(record("orders", for_=3600), offset=9)
     assert extended(evolve(VIEW, holds=(later,)), 3600.0, offset=8).is_done
     assert not extended(outlived(later), 3600.0, offset=8).is_done
 
 
 @pytest.mark.parametrize("for_", [None, 7200], ids=["no end", "a later end"])
-def test_a_lost_hold_is_not_written_again_with_an_earlier_end(for_):
+def test_lost_hold_is_not_written_again_with_an_earlier_end(for_):
     (need,) = extended_of_lost(for_, 3600.0).needs
     assert need.why == f"orders would end earlier, and {LACKED}"
     assert need.ask == "pause places it again"
 
 
-def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
+def test_hold_lost_by_the_topic_is_lifted_by_a_tombstone():
     plan = lifted(outlived(HOLD), named(HOLD))
     assert (plan.is_done, len(plan.changes), needs(plan)) == (False, 1, [])
 

@@ -1,4 +1,4 @@
-"""A member's reports about itself, and the client that sends them."""
+"""Tests a member's reports about itself and the client that sends them."""
 
 import time
 
@@ -18,7 +18,7 @@ ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Member:
-    """A member that owns no partition, and has no records in hand."""
+    """A member that owns no partition and processes no record."""
 
     def __init__(self):
         self.ledger = PauseLedger()
@@ -40,7 +40,7 @@ def reports(client, client_id="c"):
     )
 
 
-def test_a_partition_with_a_running_handler_is_not_reported_quiet():
+def test_partition_with_a_running_handler_is_not_reported_as_quiet():
     client, busy = Member(), {ZERO}
     client.busy = lambda: busy
     assign_to(client.ledger, [ZERO, ONE])
@@ -54,8 +54,8 @@ def test_a_partition_with_a_running_handler_is_not_reported_quiet():
     assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
 
 
-def test_a_stopped_member_reports_no_partitions():
-    """Otherwise they would count as quiet until the next owner has reported."""
+def test_stopped_member_reports_no_partitions():
+    """Otherwise the partitions would count as quiet until the next owner reports."""
     client = Member()
     assign_to(client.ledger, [ZERO, ONE])
     client.ledger.place((ALL,), owner="app")
@@ -73,7 +73,7 @@ def busy_elsewhere(answer):
     return reports(client)
 
 
-def test_a_partition_with_a_running_thread_is_not_reported_quiet():
+def test_partition_with_a_running_thread_is_not_reported_as_quiet():
     gone = TopicPartition("orders", 7)
     report = busy_elsewhere(lambda: [ZERO, gone]).report()
     assert report.quiet == {"orders": ((1, 1),)}
@@ -89,7 +89,7 @@ def failing():
     [failing, lambda: 1 / 0, lambda: None, lambda: [[]], lambda: ["orders:0"]],
     ids=["exits", "raises", "no partitions", "an empty list", "a string"],
 )
-def test_no_partition_is_quiet_if_busy_fails(answer, caplog):
+def test_no_partition_is_quiet_if_the_busy_function_fails(answer, caplog):
     made = busy_elsewhere(answer)
     for _ in range(3):
         report = made.report()
@@ -99,8 +99,8 @@ def test_no_partition_is_quiet_if_busy_fails(answer, caplog):
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "x" * 2000])
-def test_the_report_of_a_member_of_any_name_can_be_read(name):
-    """Readers limit the length of names, and print them."""
+def test_report_of_a_member_with_any_client_id_can_be_read(name):
+    """Readers limit the length of member names and print them."""
     made = reports(Member(), name)
     read = decode_report(encode_report(made.report()))
     assert read is not None
@@ -121,8 +121,8 @@ class Acknowledging:
 
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("offset_ms", [0, 5000], ids=["CreateTime", "LogAppendTime"])
-def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
-    """Journals would compare the member's clock with itself, and call it right."""
+def test_timestamp_set_by_the_member_is_not_taken_for_the_brokers_time(offset_ms):
+    """Otherwise journals would compare the member's clock with itself."""
     measured, made = [], reports(Member())
     clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))
     topic = Acknowledging(offset_ms)
@@ -133,8 +133,8 @@ def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
     assert bool(measured) is bool(offset_ms)
 
 
-def test_a_dropped_producer_with_an_unanswered_report_raises_no_error(monkeypatch):
-    """The garbage collector would print it, in any thread and at any time."""
+def test_dropped_producer_with_an_unanswered_report_raises_no_error(monkeypatch):
+    """The garbage collector would print such an error, in any thread and at any time."""
 
     def close(_self, **_):
         raise KafkaTimeoutError

@@ -61,16 +61,16 @@ def test_a_password_is_not_printed():
         ("retries", "retries cannot be set"),
     ],
 )
-def test_a_mistyped_client_setting_is_named(key, message):
-    """The error leaves out the value, which may be a password."""
+def test_unusable_client_setting_is_named_without_its_value(key, message):
+    """The error omits the value, which may be a password."""
     with pytest.raises(ControlSettingError, match=re.escape(message)) as raised:
         Control(client_configs={key: "hunter2"})
     assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("configs", [[("sasl_plain_password", "hunter2")], None])
-def test_client_settings_are_a_dict(configs):
-    """The other value is not printed: it may have a password."""
+def test_client_settings_that_are_not_a_dict_are_refused(configs):
+    """The error omits the value, which may contain a password."""
     with pytest.raises(ControlSettingError, match="a dict of kafka-python's") as raised:
         Control(client_configs=configs)
     assert "hunter2" not in str(raised.value)
@@ -82,7 +82,7 @@ def test_settings_can_be_copied():
     assert evolve(control, status_topic=None).holds_topic == "a"
 
 
-def test_later_changes_of_the_dict_do_not_change_settings():
+def test_settings_are_unaffected_by_later_changes_of_the_given_dict():
     given = {"sasl_plain_username": "alice"}
     control = Control(client_configs=given)
     given["group_id"] = "x"
@@ -95,7 +95,7 @@ def test_a_consumer_without_a_group_cannot_be_controlled(safe):
 
 
 @pytest.mark.contract("P2", "G3")
-def test_local_calls_cannot_use_an_operators_owner(safe):
+def test_local_calls_cannot_use_an_operators_owner_name(safe):
     consumer = safe("orders")
     for call in (consumer.pause, consumer.resume):
         with pytest.raises(HoldSettingError):
@@ -114,7 +114,7 @@ def test_local_calls_cannot_use_an_operators_owner(safe):
     ],
     ids=short,
 )
-def test_targets_of_a_group_become_scopes(target, expected):
+def test_targets_of_a_group_are_converted_to_scopes(target, expected):
     assert str(patterns.target(target)) == expected
 
 
@@ -146,7 +146,7 @@ def test_bad_targets_of_a_group_are_refused(target, error):
 @pytest.mark.parametrize(
     ("facts", "word"),
     [
-        # A missing topic is not an error here: a new cluster has none of them.
+        # A new cluster has no control topics, so a missing topic does not raise an error.
         (topics.Facts("t", 0, None), "no topic t: run safeconsumer control init"),
         (topics.Facts("t", 3, {}), "3 partitions"),
         (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),
@@ -154,13 +154,13 @@ def test_bad_targets_of_a_group_are_refused(target, error):
     ],
     ids=short,
 )
-def test_a_topic_that_would_lose_holds_is_unfit(facts, word):
+def test_topic_that_would_lose_holds_is_reported_as_unsuitable(facts, word):
     (fault,) = topics.faults(facts)
     assert word in fault
 
 
 def test_a_hidden_topic_is_not_called_missing():
-    """Kafka gives the same answer for a topic that does not exist."""
+    """Kafka returns the same error for a topic that does not exist."""
 
     def described(names):
         refused = kafka_errors.TopicAuthorizationFailedError.errno
@@ -188,23 +188,23 @@ def test_a_hidden_topic_is_not_called_missing():
     ],
     ids=["missing", "hidden", "unknown settings", "wrong settings"],
 )
-def test_advice_about_a_topic_is_a_right_or_its_creation(facts, do):
+def test_doctor_advises_to_create_a_topic_or_to_grant_a_right(facts, do):
     assert findings._advice(facts) == do
 
 
-def test_a_fit_topic_has_no_faults():
+def test_suitable_topic_has_no_faults():
     facts = topics.Facts("t", 1, topics.HOLDS_SETTINGS)
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 
 
 def test_unknown_settings_are_not_an_error():
-    """A member without the right to describe them warns instead."""
+    """A member without the right to describe settings warns instead."""
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()
     assert "DescribeConfigs" in topics.advice(facts)[0]
 
 
-def test_a_status_topic_needs_room_for_the_longest_report():
+def test_status_topic_must_accept_the_longest_report():
     most = report_wire.MAX_REPORT_BYTES
     facts = topics.Facts("t", 1, {"max.message.bytes": str(most)})
     (fault,) = topics.status_faults(facts)
@@ -213,7 +213,7 @@ def test_a_status_topic_needs_room_for_the_longest_report():
     assert topics.status_faults(made) == topics.shortcomings(facts) == ()
 
 
-def test_a_status_topic_needs_the_brokers_times():
+def test_status_topic_must_have_the_brokers_timestamps():
     settings = {**topics.STATUS_SETTINGS, "message.timestamp.type": "CreateTime"}
     (fault,) = topics.status_faults(topics.Facts("t", 1, settings))
     assert fault == (
@@ -222,7 +222,7 @@ def test_a_status_topic_needs_the_brokers_times():
     )
 
 
-def test_the_signature_names_the_settings():
+def test_signature_of_control_lists_its_settings():
     shown = inspect.signature(Control).parameters.values()
     assert [one.name for one in shown] == [one.name for one in fields(Control)]
     assert {one.kind for one in shown} == {inspect.Parameter.KEYWORD_ONLY}

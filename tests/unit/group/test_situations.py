@@ -56,14 +56,14 @@ PARTIAL = evolve(ALONE, is_partial=True, **NOTHING)
 @frozen
 class Situation:
     """
-    A group, and the verdicts on it: levels and words.
+    A view of a group, and the levels and words of its verdicts.
 
     Attributes:
-        view: the group.
-        group: the verdict on it.
-        partitions: the verdicts on its partitions, the worst first.
-        members: the verdicts on its members, the worst first.
-        sentence: a part of the group's sentence.
+        view: the view of the group.
+        group: the verdict on the group.
+        partitions: the verdicts on the partitions, the worst first.
+        members: the verdicts on the members, the worst first.
+        sentence: a part of the sentence in the group's verdict.
     """
 
     view: View
@@ -93,10 +93,10 @@ FREE = {
     "a member waits for the holds": Situation(
         of_a(quiet=QUIET, gated=1), "flows nothing held", "waiting waits"
     ),
-    "a member paused a partition by itself": Situation(
+    "a member paused a partition with pause()": Situation(
         of_a(quiet=QUIET), "flows nothing held", "quiet paused by its member"
     ),
-    "members keep what the topic has lost": Situation(
+    "members keep a hold that the topic has lost": Situation(
         commits(viewed(A, KEEPS), ZERO),
         "waiting kept by members",
         "waiting kept by its member",
@@ -131,15 +131,15 @@ HELD = {
         held(of_a(applied=READ_TO)), NOT_YET, NOT_YET, "waiting behind"
     ),
     "a handler works": Situation(held(of_a(busy=QUIET)), NOT_YET, NOT_YET),
-    "a handler works on what was taken away": Situation(
+    "a handler works on a revoked partition": Situation(
         held(viewed(A, B, HANDLES, report("b", 1))),
         NOT_YET,
         f"{NOT_YET}, quiet quiet",
         "good obeys, good obeys",
-        "1 of 2 members quiet; a still works on records that it got of it; "
+        "1 of 2 members quiet; a still works on records that it received before; "
         "flowing: t:1",
     ),
-    "a thread works on what nobody owns": Situation(
+    "a thread works on an unowned partition": Situation(
         held(viewed(A, report("a", 0, busy={"u": ((0, 0),)}))),
         NOT_YET,
         f"{NOT_YET}, quiet quiet",
@@ -159,20 +159,20 @@ HELD = {
     "a plain client, held": Situation(
         held(SILENT), UNKNOWN, UNKNOWN, "unknown does not report"
     ),
-    "a plain client commits on": Situation(
+    "a plain client continues to commit": Situation(
         held(moved_by_silent()),
         f"alarm {FLOWS}",
         f"alarm {FLOWS}, quiet quiet",
         "alarm does not report, good obeys",
         f"1 of 2 members quiet; b {PLAIN}; flowing: t:1",
     ),
-    "what a member commits may have been in its hands before it reported": Situation(
+    "a member that reports may commit earlier records": Situation(
         held(moved_by_silent(report("b", 1))),
         "quiet quiet",
         "quiet quiet, quiet quiet",
         "good obeys, good obeys",
     ),
-    "a member that commits on while reports cannot be read may obey": Situation(
+    "a member that commits while reports are unreadable may obey": Situation(
         held(moved_by_silent(), reports_are_read=False),
         UNKNOWN,
         f"{UNKNOWN}, quiet quiet",
@@ -197,10 +197,10 @@ HELD = {
     "a report without the partition": Situation(
         held(of_a(assigned={})), UNKNOWN, UNKNOWN
     ),
-    "a report that cannot list everything": Situation(
+    "a partial report": Situation(
         held(of_a(quiet=QUIET, is_partial=True)), UNKNOWN, UNKNOWN
     ),
-    "how far to read is unknown": Situation(
+    "the end of the control topics is unknown": Situation(
         held(of_a(quiet=QUIET), ends=None),
         UNKNOWN,
         UNKNOWN,
@@ -217,13 +217,13 @@ HELD = {
         "alarm does not obey",
         "flowing: t:0",
     ),
-    "between a cooperative member's join and its revoking": Situation(
+    "a cooperative member has joined but not yet revoked": Situation(
         held(viewed(A, report("a", None, assigned=TWO, quiet=QUIET))),
         f"alarm {FLOWS}",
         f"alarm {FLOWS}, quiet quiet",
         "alarm does not obey",
     ),
-    "a member that was thrown out delivers": Situation(
+    "a removed member delivers": Situation(
         held(viewed(A, report("a", 0), GONE)),
         f"alarm {FLOWS}",
         f"alarm {FLOWS}",
@@ -252,17 +252,17 @@ HELD = {
         "",
         "the group's committed offsets cannot be read",
     ),
-    "a member assigned itself": Situation(
+    "a member with a manual assignment": Situation(
         held(viewed(ALONE, state="Empty")), "quiet quiet", "quiet quiet"
     ),
-    "a member assigned itself, and delivers": Situation(
+    "a member with a manual assignment delivers": Situation(
         held(evolve(NOBODY, reports=of_a(member_id="").reports), state="Dead"),
         f"alarm {FLOWS}",
         f"alarm {FLOWS}",
         "alarm does not obey",
         "0 of 1 members quiet; flowing: t:0",
     ),
-    "a member assigned itself, and cannot list what": Situation(
+    "a member cannot list its manual assignment": Situation(
         evolve(EMPTY, reports=(PARTIAL,)),
         UNKNOWN,
         UNKNOWN,
@@ -290,7 +290,7 @@ HELD = {
         )
         for state, why in verdicts.STREAM_STATES.items()
     },
-    "a hold of something else": Situation(
+    "a hold of another topic": Situation(
         held(of_a(), scope="other"),
         "waiting covers nothing",
         "flows flows",
@@ -320,8 +320,8 @@ def shown(verdict):
 
 @pytest.mark.contract("G8")
 @situations
-def test_each_situation_has_its_verdicts(one):
-    """No unknown partition is quiet."""
+def test_view_of_each_situation_has_the_verdicts_of_the_table(one):
+    """No partition in an unknown state counts as quiet."""
     view = one.view
     assert shown(view.verdict) == one.group
     assert ", ".join(shown(each.verdict) for each in view.partitions) == one.partitions
@@ -387,7 +387,7 @@ def test_metrics_count_the_verdicts(one):
         for state, count in several.items()
         if is_counted
     }
-    # A hold that covers nothing promises nothing.
+    # The group has no figure for quiet if its holds cover no partition.
     is_promised = view.holds and one.group != "waiting covers nothing"
     assert quiet == ([one.group.startswith("quiet")] if is_promised else [])
 
@@ -412,7 +412,7 @@ def test_pages_show_the_verdicts(one):
         assert f'<span class="pill {level}">{words}</span>' in text
 
 
-def test_metrics_have_the_words_for_members():
+def test_member_states_of_the_metrics_are_the_words_of_the_verdicts():
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
         verdicts.LOST, verdicts.STOPPED, verdicts.REPORTS_UNREAD, verdicts.UNMEASURED,

@@ -1,4 +1,4 @@
-"""Control records become holds of the ledger."""
+"""Control records become holds in the ledger."""
 
 import sys
 
@@ -17,7 +17,7 @@ from tests.harness.listing import short
 
 
 @pytest.mark.contract("G4")
-def test_a_record_holds_and_a_tombstone_lifts():
+def test_control_record_places_a_hold_and_a_tombstone_lifts_the_hold():
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(control_record("orders", 0, reason="migration"))
@@ -26,7 +26,7 @@ def test_a_record_holds_and_a_tombstone_lifts():
     assert (lab.held(), lab.quiet()) == (set(), set())
 
 
-def test_a_record_may_name_a_partition_of_a_topic_called_re():
+def test_record_may_name_a_partition_of_a_topic_named_re():
     lab = ControlLab()
     mine, three = ("re", 3), ("3", 0)
     lab.assign(mine, three, ("re", 4))
@@ -36,7 +36,7 @@ def test_a_record_may_name_a_partition_of_a_topic_called_re():
     assert (lab.held(), lab.quiet()) == ({("re:3", "operator:alice")}, {three})
 
 
-def test_an_extended_hold_keeps_its_time_of_placing():
+def test_extended_hold_keeps_its_placement_time():
     lab = ControlLab()
     lab.hear(control_record("orders", 0, ttl=600.0, at=1.0))
     lab.hear(control_record("orders", 1, ttl=600.0, at=301.0, since=1.0))
@@ -55,7 +55,7 @@ def test_holds_of_other_groups_are_ignored():
 
 
 @pytest.mark.contract("P2")
-def test_a_lift_leaves_the_holds_of_other_owners():
+def test_lift_leaves_the_holds_of_other_owners():
     lab = ControlLab()
     lab.hear(control_record("orders", 0), control_record("orders", 1, owner="bob"))
     lab.hear(control_record("orders", 2, held=False))
@@ -66,8 +66,8 @@ def test_a_lift_leaves_the_holds_of_other_owners():
 @pytest.mark.parametrize(
     ("at_ms", "skip"), [(1000, 0.0), (-2000, 3.0), (NO_TIME_MS, 0.0)], ids=short
 )
-def test_a_hold_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
-    """A hold without a time begins at the wall clock's 1.0; the skew is 5 s."""
+def test_hold_expires_at_its_end_by_the_brokers_clock_plus_the_skew(at_ms, skip):
+    """A hold without a timestamp starts at 1.0 by the wall clock, and the skew is 5 s."""
     lab = ControlLab()
     lab.assign(A)
     lab.hear(evolve(control_record("orders", 0, ttl=10.0), at_ms=at_ms))
@@ -81,8 +81,10 @@ def test_a_hold_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
 @pytest.mark.parametrize(
     ("at_ms", "is_over"), [(NO_TIME_MS, True), (1_000_000, False)], ids=short
 )
-def test_new_estimate_of_the_brokers_time_moves_holds_with_a_time(at_ms, is_over):
-    """A hold without a time counts from the moment at which it was read."""
+def test_new_estimate_of_the_brokers_clock_moves_the_end_of_holds_with_a_timestamp(
+    at_ms, is_over
+):
+    """A hold without a timestamp starts when the member reads it."""
     clock = BrokerClock(is_reporting=True)
     lab = ControlLab(clock)
     lab.assign(A)
@@ -96,7 +98,7 @@ def test_new_estimate_of_the_brokers_time_moves_holds_with_a_time(at_ms, is_over
     assert lab.quiet() == set()
 
 
-def test_an_expired_successor_lifts_the_hold_that_it_replaced():
+def test_expired_successor_lifts_the_hold_that_it_replaced():
     lab = ControlLab()
     lab.hear(control_record("orders", 0))
     lab.hear(control_record("orders", 1, ttl=1.0, at=-100.0))
@@ -109,8 +111,8 @@ def kept(lab):
 
 
 @pytest.mark.contract("G6")
-def test_expired_holds_are_forgotten_an_hour_after_their_end():
-    """No operator lifts them, and a program may hold with a separate owner for each job."""
+def test_expired_holds_are_dropped_an_hour_after_their_end():
+    """No operator lifts expired holds, and a program may use a new owner for each job."""
     lab = ControlLab()
     long_ago = -3600.0 - SKEW
     lab.hear(
@@ -125,7 +127,7 @@ def test_expired_holds_are_forgotten_an_hour_after_their_end():
     assert lab.held() >= {("longer", "operator:alice")}
 
 
-def test_expired_holds_are_looked_for_once_a_minute():
+def test_member_checks_for_expired_holds_once_a_minute():
     lab = ControlLab()
     expired = control_record("orders", 1, ttl=1.0, at=-7200.0)
     lab.hear(control_record("audit", 0))
@@ -137,8 +139,8 @@ def test_expired_holds_are_looked_for_once_a_minute():
     assert kept(lab) == ["audit"]
 
 
-def test_a_record_is_applied_without_a_look_at_other_holds(monkeypatch):
-    """Earlier, with 6,000 of them each record took milliseconds under the state's lock."""
+def test_record_is_applied_without_a_scan_of_other_holds(monkeypatch):
+    """With 6,000 holds, each record once took milliseconds under the state's lock."""
     lab = ControlLab()
     lab.state = ControlState("g", lab.ledger, SKEW, resets=Resets(lab.ledger))
     lab.hear(control_record("orders", 0))
@@ -168,7 +170,7 @@ def test_garbage_is_counted_and_skipped():
     assert [one.records for one in emitted] == [4, 991]
 
 
-def test_a_scope_of_a_later_version_holds_everything():
+def test_scope_of_a_later_version_holds_all_partitions():
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(RawRecord(b"2\0g\0alice\0some:new:kind", b'{"v":2}', 0, 0))
@@ -182,7 +184,7 @@ def test_a_scope_of_a_later_version_holds_everything():
 
 @pytest.mark.parametrize("key", [b"2\0g\0alice\0orders:0", b"1\0g\0alice\0orders:00"])
 def test_two_keys_of_one_scope_are_two_holds(key):
-    """Each holds until its own tombstone, as after a restart."""
+    """Each hold stays until its own tombstone, as after a restart."""
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(RawRecord(key, b'{"v":2}', 0, 0))
@@ -195,7 +197,7 @@ def test_two_keys_of_one_scope_are_two_holds(key):
     assert lab.quiet() == set()
 
 
-def test_a_pattern_is_re2_and_matches_whole_names():
+def test_pattern_uses_re2_syntax_and_matches_whole_names():
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(control_record("re:ord.*", 0))
@@ -205,7 +207,7 @@ def test_a_pattern_is_re2_and_matches_whole_names():
 
 
 @pytest.mark.parametrize("text", ["re:(", r"re:(a)\1", "re:(?=x)"])
-def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
+def test_pattern_that_cannot_be_compiled_holds_all_partitions(text):
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(control_record(text, 0))
@@ -215,7 +217,7 @@ def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
     assert lab.quiet() == set()
 
 
-def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
+def test_pattern_without_google_re2_holds_all_partitions(monkeypatch):
     monkeypatch.setitem(sys.modules, "re2", None)
     patterns.read.cache_clear()
     lab = ControlLab()
@@ -228,8 +230,8 @@ def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
 
 
 @pytest.mark.contract("G5")
-def test_a_recreated_topic_lifts_no_hold():
-    """Only its records count, not the missing ones."""
+def test_recreated_topic_lifts_no_hold():
+    """Only the records of the new topic count, not the missing records."""
     lab = ControlLab()
     lab.hear(control_record("orders", 900), control_record("audit", 901))
     lab.state.topic_recreated()

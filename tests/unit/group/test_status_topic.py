@@ -1,4 +1,4 @@
-"""The topic to which a member writes its reports, with a producer of any library."""
+"""Tests the topic to which a member writes reports, with a producer of any library."""
 
 import time
 from functools import partial
@@ -9,7 +9,7 @@ from safeconsumer.group.control_clients import StatusTopic
 
 
 class Producers:
-    """Producers that write, or raise; ``closed`` counts the abandoned ones."""
+    """Producers that write or raise; ``closed`` counts closed producers."""
 
     def __init__(self):
         self.made, self.closed, self.error = 0, 0, None
@@ -39,7 +39,7 @@ def sent(topic):
     return topic.send(b"k", b"v", 1)
 
 
-def test_a_report_is_acknowledged_with_the_time_when_it_was_sent(monkeypatch):
+def test_report_is_acknowledged_with_the_time_when_it_was_sent(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)
     producers = Producers()
     topic = topic_of(producers)
@@ -59,8 +59,8 @@ def test_failed_producer_is_closed_and_the_next_report_makes_another():
 
 
 @pytest.mark.parametrize(("error", "made"), [(OSError(), 1), (KeyError(), 2)])
-def test_a_lasting_producer_ends_only_if_its_topic_is_missing(error, made):
-    """If replicas were missing, each report of each member would connect again."""
+def test_lasting_producer_is_replaced_only_if_its_topic_is_missing(error, made):
+    """Otherwise each report of each member would reconnect while replicas are missing."""
     producers = Producers()
     topic = StatusTopic(producers, partial(is_a, KeyError), bool, is_lasting=True)
     producers.error = error
@@ -71,7 +71,7 @@ def test_a_lasting_producer_ends_only_if_its_topic_is_missing(error, made):
     assert producers.made == made
 
 
-def test_a_report_that_comes_late_leaves_no_producer_behind():
+def test_report_after_close_creates_no_producer():
     producers = Producers()
     topic = topic_of(producers)
     topic.close()
@@ -80,7 +80,7 @@ def test_a_report_that_comes_late_leaves_no_producer_behind():
     assert producers.made == 0
 
 
-def test_a_producer_that_is_made_while_the_topic_is_closed_is_abandoned():
+def test_producer_created_while_the_topic_closes_is_closed():
     producers = Producers()
 
     def connect():

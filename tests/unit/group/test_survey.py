@@ -1,4 +1,4 @@
-"""Requests to the cluster about groups of either protocol."""
+"""Tests requests to the cluster about groups of either protocol."""
 
 from types import SimpleNamespace
 
@@ -44,7 +44,7 @@ def group_by(monkeypatch, described, *, newer, listed=()):
     return survey.facts_of_one(admin, "g"), asked
 
 
-def test_a_group_of_the_newer_protocol_is_described(monkeypatch):
+def test_group_of_the_newer_protocol_is_described(monkeypatch):
     newer = {"g": {"group_state": "Reconciling", "members": [MEMBER], "error": None}}
     facts, asked = group_by(monkeypatch, DEAD, newer=newer)
     assert asked == [("g",)]
@@ -54,13 +54,13 @@ def test_a_group_of_the_newer_protocol_is_described(monkeypatch):
     assert member.assigned == {TopicPartition("t", 1)}
 
 
-def test_a_classic_group_is_not_asked_about_twice(monkeypatch):
+def test_classic_group_is_queried_only_once(monkeypatch):
     stable = {"group_state": "Stable", "members": [], "error": None}
     facts, asked = group_by(monkeypatch, stable, newer={})
     assert (facts.state, asked) == ("Stable", [])
 
 
-def test_a_group_of_neither_protocol_does_not_exist(monkeypatch):
+def test_group_of_neither_protocol_does_not_exist(monkeypatch):
     facts, _ = group_by(monkeypatch, DEAD, newer={}, listed=["g"])
     assert (facts.state, facts.member_count) == ("Dead", 0)
 
@@ -70,17 +70,17 @@ def test_a_group_of_neither_protocol_does_not_exist(monkeypatch):
     [(["g"], "Unknown"), (["other"], "Dead")],
     ids=["listed", "not listed"],
 )
-def test_a_broker_without_the_newer_protocol_has_no_such_group(
+def test_group_on_a_broker_without_the_newer_protocol_is_unknown_only_if_listed(
     monkeypatch, listed, state
 ):
-    """If it lists the group, a proxy hides the request."""
+    """If the broker lists the group, a proxy hides the request of the newer protocol."""
     facts, _ = group_by(
         monkeypatch, DEAD, newer=IncompatibleBrokerVersion(), listed=listed
     )
     assert facts.state == state
 
 
-def test_a_refusal_to_describe_a_group_is_raised(monkeypatch):
+def test_authorization_error_for_a_group_is_raised(monkeypatch):
     error = "[Error 30] GroupAuthorizationFailedError: no"
     newer = {"g": {"group_state": "", "members": [], "error": error}}
     with pytest.raises(GroupAuthorizationFailedError):

@@ -1,4 +1,4 @@
-"""Members, partitions and holds of one view, and how commands and doctor word them."""
+"""Tests the members, partitions and holds of a view, and how commands describe them."""
 
 from types import SimpleNamespace
 
@@ -51,7 +51,7 @@ from tests.harness.listing import short
 ALL = [Everything()]
 LATER = Times(100.0)
 NOBODY = facts("plain", ZERO)
-# A owns both partitions.
+# Member a owns both partitions.
 OWNER = evolve(A, assigned=frozenset({ZERO, ONE}))
 FROZEN = "has not reported for 18 s: it died, hangs, or cannot write its reports"
 
@@ -91,8 +91,8 @@ def test_members_are_not_called_plain_clients_if_reports_cannot_be_read():
     ],
     ids=["obeys", "behind", "unavailable", "lost"],
 )
-def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
-    """A login without the right to describe the group gets such a list."""
+def test_no_member_counts_as_gone_while_kafka_lists_no_members(seen, former, words):
+    """Kafka returns no members to a login without the right to describe the group."""
     view = viewed(*seen, state="Unknown", former_reports=former)
     (member,) = view.members
     assert (member.verdict.words, [one.name for one in view.present]) == (words, ["b"])
@@ -104,8 +104,8 @@ def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
     assert listed.present == ()
 
 
-def test_silence_of_a_member_is_counted_by_the_brokers_clock():
-    """The member's own clock, from which its report has the time, is a minute behind."""
+def test_silence_of_a_member_is_measured_by_the_brokers_clock():
+    """The member's own clock, which sets the time of its report, is a minute behind."""
     last = report("b", 1, at_ms=22_000, clock_offset=60.0)
     view = viewed(A, B, report("a", 0), former_reports=(last,), times=LATER)
     assert f"b {FROZEN}" in view.quietness(ALL).sentence()
@@ -118,17 +118,17 @@ STALE = "has reported for generation 7, and not yet for this one"
 @pytest.mark.parametrize(
     ("epoch", "last", "why"),
     [
-        pytest.param(7, report("b", 1), None, id="of the present epoch"),
-        pytest.param(9, report("b", 1), None, id="others came, and it owns the same"),
-        pytest.param(9, report("b", 0), STALE, id="it owned others then"),
-        pytest.param(9, report("b"), STALE, id="it owned nothing then"),
-        pytest.param(9, report("b", 1, generation=9), None, id="it reports this one"),
-        pytest.param(7, report("b", 1, quiet={}), "", id="it delivers"),
-        pytest.param(7, None, PLAIN, id="it does not report"),
+        pytest.param(7, report("b", 1), None, id="same epoch"),
+        pytest.param(9, report("b", 1), None, id="same partitions in a later epoch"),
+        pytest.param(9, report("b", 0), STALE, id="other partitions before"),
+        pytest.param(9, report("b"), STALE, id="no partitions before"),
+        pytest.param(9, report("b", 1, generation=9), None, id="later report"),
+        pytest.param(7, report("b", 1, quiet={}), "", id="delivering"),
+        pytest.param(7, None, PLAIN, id="no report"),
     ],
 )
 def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
-    """Each member has its own epoch, which moves even while its partitions stay."""
+    """Each member has its own epoch, which may change although its partitions stay."""
     two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
     reports = [one for one in (report("a", 0, generation=epoch), last) if one]
     quietness = viewed(*two, *reports).quietness(ALL)
@@ -137,7 +137,7 @@ def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
     assert missing == ({} if why is None else {"b": why})
 
 
-def test_a_partition_does_not_repeat_the_sentence_of_its_member():
+def test_partition_does_not_repeat_the_sentence_of_its_member():
     view = evolve(moved_by_silent(), moves={})
     (member,) = [one for one in view.members if one.name == "b"]
     assert (member.verdict.words, member.verdict.sentence) == ("does not report", PLAIN)
@@ -165,8 +165,8 @@ def test_a_partition_does_not_repeat_the_sentence_of_its_member():
     ],
     ids=["stopped in a batch", "lost"],
 )
-def test_a_lost_stream_is_named_and_not_counted(last, text, advice):
-    """A command does not wait for it forever."""
+def test_lost_stream_is_named_and_not_counted(last, text, advice):
+    """A command does not wait forever for a lost stream."""
     view = viewed(state="Dead", lost_streams=(last,))
     quietness = view.quietness(ALL)
     assert quietness.is_reached
@@ -176,7 +176,7 @@ def test_a_lost_stream_is_named_and_not_counted(last, text, advice):
 
 
 @pytest.mark.contract("G8")
-def test_the_counts_of_an_outdated_report_are_unknown():
+def test_counts_of_an_outdated_report_are_unknown():
     view = held(A, B, report("a", 0), report("b", 1, generation=6))
     rows = {one.name: one for one in view.members}
     assert (rows["a"].quiet_count, rows["b"].quiet_count) == (1, None)
@@ -199,7 +199,7 @@ DIED_QUIET = report("b", 1, at_ms=82_000)
 
 
 def after_a_kill(last, *seen, **changed):
-    """Return a view of a group whose member B reports no more."""
+    """Return a view of a group in which member b no longer reports."""
     known = {"former_reports": (last,), "times": LATER, "holds": (HELD,), **changed}
     return viewed(*seen, **known)
 
@@ -218,7 +218,9 @@ def after_a_kill(last, *seen, **changed):
     ],
     ids=["killed", "closed"],
 )
-def test_former_member_in_kafkas_list_is_not_a_plain_client(last, why, rank):
+def test_former_reporter_that_kafka_still_lists_is_not_called_a_plain_client(
+    last, why, rank
+):
     view = after_a_kill(last, A, B, report("a", 0), holds=())
     assert (
         view.quietness(ALL).sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
@@ -231,8 +233,8 @@ def test_former_member_in_kafkas_list_is_not_a_plain_client(last, why, rank):
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("member_id", ["", "b-1"], ids=short)
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
-def test_a_frozen_member_may_go_on(member_id, state):
-    """Kafka does not list it: it assigned partitions by hand, or its session is over."""
+def test_partition_of_an_unlisted_frozen_member_is_unknown(member_id, state):
+    """Kafka does not list a member that assigned partitions manually or lost its session."""
     why = f"b {FROZEN}"
     last = evolve(DIED_QUIET, member_id=member_id)
     for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
@@ -261,9 +263,9 @@ def test_a_frozen_member_may_go_on(member_id, state):
         (OWNER, report("a", 0, **BOTH)),
         (A, facts("c", ONE), report("a", 0), report("c", 1)),
     ],
-    ids=["Kafka lists it", "its partition has moved", "a successor has it"],
+    ids=["listed by Kafka", "partition moved", "owned by a successor"],
 )
-def test_a_member_that_died_quiet_changes_no_verdict(seen):
+def test_member_that_died_while_quiet_does_not_change_the_verdict(seen):
     view = after_a_kill(DIED_QUIET, *seen)
     assert view.quietness([HELD]).is_reached
     row = next(one for one in view.partitions if one.tp == ONE)
@@ -271,7 +273,7 @@ def test_a_member_that_died_quiet_changes_no_verdict(seen):
     assert (row.verdict.words, row.owner) == ("quiet", owner)
 
 
-def test_a_member_that_died_quiet_stays_quiet_under_later_holds_of_others():
+def test_member_that_died_while_quiet_stays_quiet_after_later_records():
     ends = {"ops": 9}
     view = after_a_kill(DIED_QUIET, A, B, report("a", 0, applied=ends), ends=ends)
     assert view.quietness([HELD]).is_reached
@@ -294,8 +296,8 @@ def test_a_member_that_died_quiet_stays_quiet_under_later_holds_of_others():
     ],
 )
 @pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "not listed"])
-def test_a_member_that_did_not_die_quiet_is_unknown(last, *, is_listed):
-    """A frozen process may continue with its records."""
+def test_member_that_was_not_quiet_in_its_last_report_is_unknown(last, *, is_listed):
+    """A frozen process may continue to process its records."""
     seen = (A, B) if is_listed else (OWNER,)
     view = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
     is_over = last.state == "stopped" and not last.busy and not is_listed
@@ -309,9 +311,9 @@ def test_a_member_that_did_not_die_quiet_is_unknown(last, *, is_listed):
         (1.0, {"times": Times(None, 82.0, 130.0), "skew": 1.0}),
         (1.0, {"times": LATER, "skew": 30.0}),
     ],
-    ids=["by this machine's clock", "by its own, smaller skew"],
+    ids=["by the local clock", "by its own, smaller skew"],
 )
-def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, changed):
+def test_silent_member_with_a_hold_that_may_have_ended_is_unknown(skew, changed):
     """The member lifts the hold at 90 s plus its skew, and delivers."""
     ending = evolve(HELD, hold=ControlHold("id", "x", 30_000))
     view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(ending,), **changed)
@@ -320,7 +322,7 @@ def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, changed):
 
 
 @pytest.mark.contract("G8")
-def test_a_silent_member_that_continues_to_commit_is_not_quiet():
+def test_silent_member_that_continues_to_commit_is_not_quiet():
     view = after_a_kill(DIED_QUIET, B, moves={ONE: Move(3, 9)})
     assert view.row(ONE).answer is Answer.FLOWING
 
@@ -329,7 +331,7 @@ def test_a_silent_member_that_continues_to_commit_is_not_quiet():
 
 
 @pytest.mark.contract("G8")
-def test_the_number_of_members_that_kafka_does_not_list_is_unknown():
+def test_number_of_members_that_kafka_does_not_list_is_unknown():
     view = held(state="Unknown")
     (heading, *_) = status(view)
     assert heading == "group g: Unknown, members unknown"
@@ -343,8 +345,8 @@ def test_the_number_of_members_that_kafka_does_not_list_is_unknown():
 
 
 @pytest.mark.contract("G8")
-def test_the_number_of_holds_that_cannot_be_read_is_unknown():
-    """A script that counts holds does not take an unreadable topic for an empty one."""
+def test_number_of_holds_that_cannot_be_read_is_unknown():
+    """A script that counts holds must not mistake an unreadable topic for an empty topic."""
     read = viewed(A, report("a", 0))
     names = ("hold_count", "held", "quiet", "flowing")
     lists = ("holds", "by_partition")
@@ -361,10 +363,10 @@ def test_the_number_of_holds_that_cannot_be_read_is_unknown():
 @pytest.mark.parametrize(
     ("view", "text", "whole", "cell"),
     [
-        (commits(held(A), ZERO), "lag unknown: t:0 cannot be asked", None, "unknown"),
+        (commits(held(A), ZERO), "lag unknown: t:0 cannot be queried", None, "unknown"),
         (
             evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5}),
-            "lag unknown: t:1 cannot be asked",
+            "lag unknown: t:1 cannot be queried",
             None,
             "unknown",
         ),
@@ -390,7 +392,7 @@ def test_lag_is_unknown_if_one_partition_has_an_unknown_lag(view, text, whole, c
     assert watching._group_row(view)[5] == cell
 
 
-def test_a_partition_without_an_end_is_not_called_uncommitted():
+def test_partition_without_a_known_end_is_not_called_uncommitted():
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
     view = held(A, report("a", 0))
@@ -400,7 +402,7 @@ def test_a_partition_without_an_end_is_not_called_uncommitted():
     assert (unread.uncommitted, commits(view, ZERO).uncommitted) == ((), ())
 
 
-def test_groups_are_sorted_by_the_lag_that_is_known():
+def test_groups_are_sorted_by_their_known_lag():
     much = evolve(commits(viewed(OWNER), ZERO), lags={ZERO: 9})
     less = evolve(commits(viewed(facts("a", ZERO)), ZERO), lags={ZERO: 5}, group="a")
     assert sorted((less, much), key=pages._most_lag) == [much, less]
@@ -417,13 +419,13 @@ UNOWNED = "no member of the group owns it"
 @pytest.mark.parametrize(
     ("view", "scopes", "still", "why"),
     [
-        # The output names a topic without readers; if the command names it, the wait
-        # includes it.
+        # The output names a topic without readers. The wait includes such a topic only if
+        # the command names the topic.
         (READS, ["old"], "old:0", UNOWNED),
         (commits(READS, ZERO, ONE, OLD), [], "t:1", UNOWNED),
         (commits(viewed(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
         (
-            # Its last report is up to 15 s old, and the group has no members.
+            # The member's last report is up to 15 s old, and the group has no members.
             commits(viewed(LOUD, state="Empty"), ZERO),
             [],
             "t:0",
@@ -475,27 +477,27 @@ PAUSED = "not flowing: t:0; a paused it with pause(); no hold of the group cover
         (viewed(STREAM), "flowing: t:0"),
         (commits(viewed(STREAM, state="Empty"), ZERO), "flowing: t:0"),
     ],
-    ids=["paused", "unowned", "quiet stream", "stream alone", "it commits"],
+    ids=["paused", "unowned", "quiet stream", "stream alone", "stream commits"],
 )
-def test_wait_flowing_judges_members_beside_a_stream(view, sentence, scopes):
+def test_wait_flowing_ignores_a_stream_in_a_group_with_members(view, sentence, scopes):
     """A stream counts in a group without members."""
     found = waiting.is_flowing(view, scopes_of(scopes, "g") if scopes else ())
     assert found == (not sentence.startswith("not"), sentence)
 
 
-def test_group_that_owns_and_commits_nothing_does_not_flow():
+def test_group_without_partitions_and_commits_does_not_flow():
     nothing = "the group owns no partition, and has committed no offset"
     assert waiting.is_flowing(viewed(), ()) == (False, f"not flowing: {nothing}")
 
 
-def test_wait_flowing_judges_each_owner():
-    """In a rebalance a partition may have two owners for a moment."""
+def test_wait_flowing_checks_every_owner_of_a_partition():
+    """During a rebalance, a partition may briefly have two owners."""
     view = viewed(A, facts("b"), LOUD, report("b", 0))
     reached, _ = waiting.is_flowing(view, ())
     assert not reached
 
 
-def test_wait_flowing_counts_a_stream_where_only_it_reads():
+def test_wait_flowing_counts_a_stream_for_topics_without_other_readers():
     own = stream(assigned={"u": ((0, 0),)}, quiet={})
     view = viewed(A, LOUD, own)
     assert waiting.is_flowing(view, scopes_of(["u"], "g")) == (True, "flowing: u:0")
@@ -504,8 +506,8 @@ def test_wait_flowing_counts_a_stream_where_only_it_reads():
     assert (reached, sentence.startswith("not flowing: u:0")) == (False, True)
 
 
-def test_topic_that_only_a_stream_reads_is_read_by_no_member():
-    """A reset of the topic would never be done while the group has members."""
+def test_topic_that_only_a_stream_reads_counts_as_read_by_no_member():
+    """A reset of such a topic would never finish while the group has members."""
     view = commits(viewed(A, LOUD, stream(assigned={"old": ((0, 0),)})), ZERO, OLD)
     assert view.no_longer_read == ("old",)
     text = "flowing: t:0; no member of the group reads old"
@@ -525,8 +527,8 @@ EMPTY = commits(viewed(state="Empty"), ZERO, ONE)
     ],
     ids=["nothing held", "one held", "all held", "quiet members"],
 )
-def test_a_group_without_members_is_quiet_only_under_a_hold(view, *, is_reached):
-    """A member that starts would deliver unheld partitions."""
+def test_group_without_members_is_quiet_only_under_a_hold(view, *, is_reached):
+    """A new member would deliver records of unheld partitions."""
     reached, text = watching._is_quiet(view, scopes_of(["t"], "g"))
     assert reached is is_reached
     assert ("no hold covers" in text) is not is_reached
@@ -542,7 +544,7 @@ def test_scopes_are_accepted_while_owners_are_unknown():
     )
 
 
-def test_a_preview_of_a_group_with_unknown_members_is_unknown():
+def test_preview_of_a_group_with_unknown_members_is_unknown():
     view = commits(viewed(state="Unknown"), ZERO)
     ((level, text),) = plan._disobeying(view, [ZERO])
     assert level == "unknown"
@@ -563,7 +565,7 @@ def test_a_preview_of_a_group_with_unknown_members_is_unknown():
         (commits(held(state="Empty"), ZERO), [(NOTE, "g has no members")]),
         (
             held(A, report("a", 0, holds=1), unread=("no right",)),
-            [(BAD, "unknown: no right"), (GOOD, "obeys everything")],
+            [(BAD, "unknown: no right"), (GOOD, "obeys all holds")],
         ),
         (
             held(NOBODY, report("a", 0)),
@@ -571,13 +573,13 @@ def test_a_preview_of_a_group_with_unknown_members_is_unknown():
         ),
         (
             held(A, B, report("a", 0, holds=1), report("b", 1, generation=8, holds=1)),
-            [(NOTE, "has reported for generation 7"), (GOOD, "obeys everything")],
+            [(NOTE, "has reported for generation 7"), (GOOD, "obeys all holds")],
         ),
         (
             held(A, report("a", 0, holds=0)),
             [(BAD, "has read every record and obeys 0 holds")],
         ),
-        (held(A, report("a", 0, holds=1)), [(GOOD, "obeys everything")]),
+        (held(A, report("a", 0, holds=1)), [(GOOD, "obeys all holds")]),
         (
             held(A, report("a", 0, holds=2)),
             [(BAD, "obeys 2 holds, and the topics have 1")],
@@ -593,7 +595,7 @@ def test_doctor_judges_members(view, expected):
         assert (rank, text in what) == (wanted, True), what
 
 
-def test_a_report_from_before_an_expiry_may_count_the_hold():
+def test_doctor_accepts_an_older_report_that_still_counts_an_expired_hold():
     expired = hold("t", 1000, at=60.0)
 
     def problems(at_ms, *over):
@@ -616,8 +618,8 @@ def test_a_report_from_before_an_expiry_may_count_the_hold():
     ],
     ids=short,
 )
-def test_doctor_names_holds_that_members_obey_as_all(key):
-    """The key is of a later version, which members of this version cannot read."""
+def test_doctor_names_holds_that_members_obey_as_holds_of_all_partitions(key):
+    """Members of this version cannot read a key of a later version."""
     written = RawRecord(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab, fold = ControlLab(), Fold("g")
     lab.hear(written)
@@ -642,29 +644,29 @@ def over(*seen, **changed):
 
 @pytest.mark.parametrize("quiet", [{}, QUIET], ids=["flows", "quiet"])
 def test_ended_hold_raises_no_alarm(quiet):
-    """Members lift it some time within the skew, each by its estimate of the clock."""
+    """Each member lifts the hold within the skew, by its own estimate of the clock."""
     lines = status(over(A, report("a", 0, holds=1, quiet=quiet)))
     assert sum("members lift it until" in one for one in lines) == 1
     assert sum("hold ended" in one for one in lines) == 3
     for holds in (0, 1):
         assert found(over(A, report("a", 0, holds=holds))) == [
-            (GOOD, "member a on  obeys everything")
+            (GOOD, "member a on  obeys all holds")
         ]
 
 
 def test_ended_hold_is_lifted_once_the_skew_of_members_has_passed():
-    """The hold was placed at 100 s, for 10 s; members allow for a skew of 30 s."""
+    """The hold was placed at 100 s for 10 s, and members allow a skew of 30 s."""
     view = over(A, report("a", 0, holds=1))
     assert view.lifted_by(view.holds) == 140.0
     assert utc(140.0) in view.verdict.sentence
 
 
-def test_verdict_of_an_old_view_has_its_age():
+def test_verdict_of_an_old_view_starts_with_its_age():
     assert viewed().aged(12.0).verdict.sentence == "12s ago: nothing held"
 
 
-def test_an_old_view_ages_verdicts_that_were_judged_before(monkeypatch):
-    """Judging many partitions takes milliseconds, and each request ages the view anew."""
+def test_old_view_adds_its_age_to_cached_verdicts(monkeypatch):
+    """Judging many partitions takes milliseconds, and each request adds the view's age."""
     view = over(A, report("a", 0, holds=1))
     judged = view.members
     monkeypatch.setattr("safeconsumer.group.view._disobeying", None)
@@ -677,7 +679,7 @@ def test_an_old_view_ages_verdicts_that_were_judged_before(monkeypatch):
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
 def test_holds_that_may_have_ended_are_explained_once(besides):
-    """Each such hold is marked; a list of groups has no explanation."""
+    """Each such hold is marked, and the list of groups has no explanation."""
     several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
     times = Times(None, 105.0, 111.0)
     view = over(A, report("a", 0), holds=(*several, *besides), times=times)
@@ -688,7 +690,7 @@ def test_holds_that_may_have_ended_are_explained_once(besides):
         assert watching._group_row(view)[-1] == "may have ended"
 
 
-def test_the_largest_reported_skew_counts():
+def test_largest_reported_skew_applies():
     """Most commands have no option for the skew."""
     several = [report("a", 0, skew=30.0), report("b", 1, skew=0.5)]
     assert skew_of(0.5, several) == 30.0
@@ -698,7 +700,7 @@ def test_the_largest_reported_skew_counts():
     assert decode_report(foreign).skew is None
 
 
-def test_a_partition_under_several_holds_names_the_longest():
+def test_partition_under_several_holds_shows_the_longest_hold():
     several = (hold(ttl_ms=1000), hold("t"))
     (row,) = evolve(of_a(quiet=QUIET), holds=several).partitions
     text = "held by alice until somebody lifts it: r"
@@ -735,7 +737,7 @@ def test_coverage_finds_the_holds_of_each_partition_in_their_order(placed):
     assert list(covered(holds, PARTITIONS)) == expected
 
 
-def test_a_key_of_a_later_version_covers_everything():
+def test_key_of_a_later_version_covers_every_partition():
     later = hold(key=ControlKey("g", "a", "orders:0", ("later",)))
     assert Coverage([later]).covering(TopicPartition("audit", 3)) == (later,)
 
@@ -755,8 +757,8 @@ def test_many_holds_of_single_partitions_are_listed_in_one_line():
     assert len(lines) < 120
 
 
-class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
-    """Holds that count the iterations over all of them."""
+class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - an attribute counts iterations
+    """A tuple of holds that counts its iterations."""
 
     walks = 0
 
@@ -786,7 +788,7 @@ def test_number_of_scans_does_not_depend_on_the_number_of_holds(show, times):
     assert few == many
 
 
-def test_line_ends_in_names_forge_no_lines(capsys):
+def test_newlines_in_names_cannot_forge_output_lines(capsys):
     """A client id and a group's name may have newlines."""
     forged = "m\nbilling-9  vm  obeys all"
     view = evolve(held(facts(forged, ZERO)), group="g\nholds: none")
@@ -796,8 +798,8 @@ def test_line_ends_in_names_forge_no_lines(capsys):
     assert any(r"m\nbilling-9" in one for one in lines)
 
 
-def test_next_expiry_is_that_of_a_hold_that_has_not_ended():
-    """Members obey the other hold for the allowed skew."""
+def test_next_expiry_ignores_holds_that_have_ended():
+    """Members still obey the ended hold for the allowed skew."""
     ended, later = hold(ttl_ms=3000), hold("t", ttl_ms=9000)
     view = held(A, times=Times(104.0), skew=30.0)
     assert evolve(view, holds=(ended, later)).next_expiry == 109.0

@@ -1,4 +1,4 @@
-"""Control records and reports are read as written; garbage never raises."""
+"""Control records and reports are decoded as they were encoded, and garbage never raises."""
 
 import json
 
@@ -90,17 +90,17 @@ def as_read(report):
 
 
 @given(keys)
-def test_a_key_is_read_as_written(key):
+def test_key_is_decoded_as_it_was_encoded(key):
     assert wire.decode_key(wire.encode_key(key)) == key
 
 
 @given(holds | lasting)
-def test_a_hold_is_read_as_written(hold):
+def test_hold_is_decoded_as_it_was_encoded(hold):
     assert wire.decode_hold(wire.encode_hold(hold)) == hold
 
 
 @given(reports)
-def test_a_report_is_read_as_written(report):
+def test_report_is_decoded_as_it_was_encoded(report):
     assert as_read(report) == report
 
 
@@ -121,7 +121,7 @@ def test_a_report_is_read_as_written(report):
     ],
     ids=short,
 )
-def test_hostile_values_are_read_as_none(data):
+def test_invalid_hold_values_are_decoded_as_none(data):
     assert wire.decode_hold(data) is None
 
 
@@ -143,8 +143,8 @@ RESET = {"to": {"t": [[0, 4]]}, "topic_ids": {"t": "id"}, "asked": "4"}
     ],
     ids=short,
 )
-def test_a_reset_that_cannot_be_read_whole_moves_nothing(document):
-    """Its hold is in force all the same."""
+def test_partly_unreadable_reset_moves_nothing(document):
+    """The hold with such a reset is still in force."""
     value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(value) == ControlHold("x")
 
@@ -152,31 +152,31 @@ def test_a_reset_that_cannot_be_read_whole_moves_nothing(document):
 @pytest.mark.parametrize(
     "texts", [7, {"-2": 7}, {"-2": {"t": [True]}}, {"\n": {"t": [0]}}], ids=short
 )
-def test_unreadable_texts_of_a_reset_are_left_out(texts):
+def test_unreadable_texts_of_a_reset_are_ignored(texts):
     document = {**RESET, "asked": "", "texts": texts}
     value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     expected = Reset((("t", 0, 4),), (("t", "id"),))
     assert wire.decode_hold(value) == ControlHold("x", reset=expected)
 
 
-def test_one_target_text_counts_for_each_partition():
+def test_single_target_text_applies_to_every_partition():
     """Versions before 0.9 write no separate texts."""
     value = json.dumps({"v": 1, "id": "x", "reset": RESET}).encode()
     assert wire.decode_hold(value).reset.typed() == {("t", 0): "4"}
 
 
-def test_a_hold_that_ends_by_itself_has_no_reset():
+def test_reset_of_a_hold_with_an_end_is_ignored():
     value = json.dumps({"v": 1, "id": "x", "ttl_ms": 5, "reset": RESET}).encode()
     assert wire.decode_hold(value) == ControlHold("x", ttl_ms=5)
 
 
-def test_a_value_of_a_later_version_holds_without_end():
+def test_value_of_a_later_version_is_a_hold_without_an_end():
     data = b'{"v":7,"reason":"new","ttl_ms":5,"more":[1]}'
     assert wire.decode_hold(data) == ControlHold(reason="new", version=7)
 
 
-def test_a_key_of_a_later_version_names_its_scope():
-    """The key may have more fields, after those that we know."""
+def test_key_of_a_later_version_is_decoded_with_its_scope():
+    """Such a key may have more fields after the known fields."""
     expected = ControlKey("g", "o", "orders", ("x", "y"), 3)
     assert wire.decode_key(b"3\0g\0o\0orders\0x\0y") == expected
 
@@ -199,14 +199,14 @@ def test_a_key_of_a_later_version_names_its_scope():
     ],
     ids=short,
 )
-def test_bad_keys_are_read_as_none(data):
+def test_invalid_keys_are_decoded_as_none(data):
     assert wire.decode_key(data) is None
 
 
 @pytest.mark.parametrize(
     "lines", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]], ids=short
 )
-def test_illegal_lines_about_outages_are_left_out(lines):
+def test_invalid_lines_about_outages_are_ignored(lines):
     document = json.loads(report_wire.encode_report(BARE))
     read = report_wire.decode_report(
         json.dumps({**document, "outages": lines}).encode()
@@ -215,14 +215,14 @@ def test_illegal_lines_about_outages_are_left_out(lines):
     assert read.outages == ()
 
 
-def test_lines_about_outages_are_few_and_short():
+def test_lines_about_outages_are_limited_in_number_and_length():
     read = as_read(evolve(BARE, outages=("x" * 2000,) * 100))
     assert read is not None
     assert [len(one) for one in read.outages] == [400] * 4
 
 
 @pytest.mark.parametrize("topics", [2_000, 10_000])
-def test_a_report_that_is_too_big_leaves_partitions_out(topics):
+def test_report_that_is_too_large_omits_its_partitions(topics):
     many = {f"team.orders.{one:05}.v1": ((0, 5), (7, 9)) for one in range(topics)}
     is_partial = topics > 2_000
     read = as_read(evolve(BARE, holds=4, assigned=many, quiet=many))
@@ -234,7 +234,7 @@ def test_a_report_that_is_too_big_leaves_partitions_out(topics):
 @pytest.mark.parametrize(
     "name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"], ids=short
 )
-def test_an_unprintable_name_makes_no_report_unreadable(name):
+def test_unprintable_name_does_not_make_a_report_unreadable(name):
     """Earlier versions write such names unchanged."""
     made = evolve(BARE, member=name, client_id=name, busy={"orders": ((0, 0),)})
     document = json.loads(report_wire.encode_report(made))
@@ -253,8 +253,8 @@ UNPRINTABLE = ["\ud800", "\x1b[31m", "", "x" * 250]
 
 @pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
 @pytest.mark.parametrize("name", ["applied", "assigned", "quiet"])
-def test_a_report_with_an_illegal_topic_is_read_as_none(topic, name):
-    """Commands and pages print topics."""
+def test_report_with_an_invalid_topic_is_decoded_as_none(topic, name):
+    """Commands and pages print topic names."""
     document = json.loads(report_wire.encode_report(BARE))
     value = 7 if name == "applied" else [[0, 1]]
     data = json.dumps({**document, name: {topic: value}}).encode()
@@ -263,26 +263,26 @@ def test_a_report_with_an_illegal_topic_is_read_as_none(topic, name):
 
 @pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
 @pytest.mark.parametrize("name", ["to", "topic_ids"])
-def test_a_reset_of_an_illegal_topic_moves_nothing(topic, name):
+def test_reset_of_an_invalid_topic_moves_nothing(topic, name):
     value = [[0, 4]] if name == "to" else "id"
     document = {**RESET, name: {topic: value}}
     data = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(data) == ControlHold("x")
 
 
-def test_a_report_without_a_version_is_read_as_none():
+def test_report_without_a_version_is_decoded_as_none():
     document = json.loads(report_wire.encode_report(BARE))
     assert document.pop("v") == wire.VERSION
     assert report_wire.decode_report(json.dumps(document).encode()) is None
 
 
-def test_a_report_of_too_many_partitions_is_read_as_none():
-    """Counting them would take an hour."""
+def test_report_of_too_many_partitions_is_decoded_as_none():
+    """Counting the partitions would take an hour."""
     assert as_read(evolve(BARE, quiet={"t": ((0, 2**31 - 1),)})) is None
 
 
 @pytest.mark.parametrize("host", [1, None, "bell\x07", "x" * 256, ["a"]], ids=short)
-def test_an_illegal_claim_is_left_out_and_the_hold_counts(host):
+def test_invalid_host_or_principal_is_ignored_and_the_hold_is_kept(host):
     data = json.dumps({"v": 1, "id": "a", "reason": None, "host": host, "principal": 2})
     assert wire.decode_hold(data.encode()) == ControlHold("a")
 

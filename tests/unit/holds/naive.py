@@ -1,7 +1,7 @@
 """
-A naive model of holds, whole pauses and gates (P2-P7): sets that are scanned in full.
+A naive model of holds, whole pauses and gates (P2-P7), which scans its sets in full.
 
-The model shares names and scopes with the ledger that it judges, but no rule.
+The model shares names and scopes with the tested ledger, but no rules.
 """
 
 import re
@@ -56,18 +56,18 @@ class Named:
 
 
 class NaiveLedger:
-    """Holds, assignment and gates of one consumer; every query scans all of them."""
+    """Holds, assignment and gates of one consumer, which every query scans in full."""
 
     def __init__(self):
         self.now = 0.0
         self.holds = {}
         self.assigned = set()
         self.named = []
-        # Partitions given up or lost, until the next join decides.
+        # Partitions that were given up or lost, until the next join has completed.
         self.undecided = set()
         self.in_call = False
-        # The holds that kept everything quiet when a poll began, without those lifted
-        # since.
+        # The holds that kept every partition quiet when a poll began, without the holds that
+        # were lifted later.
         self.gating = None
         self.gated = set()
         self.is_watched = False
@@ -137,7 +137,7 @@ class NaiveLedger:
             and terms.lifetime is PLAIN
             and known.lifetime is not PLAIN
         ):
-            # A plain pause never weakens a strict hold, and is obeyed beside it.
+            # A plain pause never weakens a strict hold, and both are obeyed.
             is_longer = terms.until > known.until
             if known.lifetime is Lifetime.WHILE_ASSIGNED:
                 longer = terms if is_longer else known
@@ -198,7 +198,7 @@ class NaiveLedger:
 
     def assign(self, new, cause):
         gone, gained = self.assigned - new, new - self.assigned
-        if cause is Cause.CLOSED:  # operators' holds are not among these
+        if cause is Cause.CLOSED:  # this model has no operators' holds
             self.holds = {}
         for key in [key for key in self.holds if self._ends(key, gone, new, cause)]:
             self._over(key)
@@ -229,7 +229,7 @@ class NaiveLedger:
         if is_here or (scope.topic in self.wholes() and not by_hand):
             return False
         has_been = (scope.topic, scope.partition) in gone | self.undecided
-        return bool(new) or has_been  # a join without partitions decides nothing else
+        return bool(new) or has_been  # a join without partitions ends no other pause
 
     # ------------------------------------------------------------ polls and gates
 
@@ -247,8 +247,8 @@ class NaiveLedger:
             self.gating = None
 
     def _lifted(self, keys):
-        # Gates replace holds, and open when all of these are lifted. If only one
-        # owner's holds are left, this owner opens the gates that it names.
+        # Gates replace holds, and open once all these holds are lifted. If the holds of
+        # only one owner remain, this owner's lift opens the gates that it names.
         if self.gating is None:
             return
         self.gating -= keys

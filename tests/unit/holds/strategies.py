@@ -1,7 +1,7 @@
 """
 Hypothesis strategies for scopes, holds, assignments and operations on them.
 
-Names are few, so that random operations meet each other; text is anything.
+The strategies use few names, so that random operations affect each other.
 """
 
 import re
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Lifetime
 
-# The whole folder has to run in a few seconds.
+# Few examples, because the whole folder has to run in a few seconds.
 quick = settings(max_examples=30, deadline=None)
 
 TOPICS = ("orders", "orders.eu", "audit")
@@ -46,7 +46,7 @@ known_scopes = st.one_of(
     st.just(scopes.Everything()),
 )
 
-# Kafka allows all of these.
+# Kafka allows all these topic names.
 ODD_NAMES = ("re", "re.re", "all", "3", "0-2", "-", "--reason", "_", "...")
 topic_names = st.sampled_from(ODD_NAMES) | st.text(
     string.ascii_letters + string.digits + "._-", min_size=1, max_size=249

@@ -51,7 +51,7 @@ def _sample(kind):
 
 @pytest.mark.parametrize("kind", EVERY, ids=short)
 def test_event_as_dict_is_plain_json(kind):
-    """Each field is a key, and partitions are ``orders:3``."""
+    """Each field is a key, and partitions are written as ``orders:3``."""
     plain = _sample(kind).as_dict()
     assert plain == json.loads(json.dumps(plain))
     assert set(plain) == set(kind._fields)
@@ -59,8 +59,8 @@ def test_event_as_dict_is_plain_json(kind):
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
 
 
-def test_partition_in_a_log_line_is_a_target_of_resume():
-    """A topic may have the name ``re``, with which patterns begin."""
+def test_partition_in_a_log_line_is_a_valid_target_of_resume():
+    """A topic may be named ``re``, which is also the prefix of patterns."""
     expired = events.HoldsExpired(holds=(), flowing=(("re", 3), ("orders", 1)))
     _, shown = expired.as_log_line()
     assert [*map(scopes.parse, shown["flowing"])] == [
@@ -69,7 +69,7 @@ def test_partition_in_a_log_line_is_a_target_of_resume():
     ]
 
 
-def test_event_names_are_unique_and_levels_known():
+def test_event_names_are_unique_and_levels_are_known():
     """Log lines and metrics identify an event by its name."""
     names = [kind.name for kind in EVERY]
     assert len(set(names)) == len(names)
@@ -114,7 +114,9 @@ def test_example_in_the_package_docstring_runs(capsys):
     ],
     ids=short,
 )
-def test_assigned_while_held_advises_the_call_or_command_that_lifts(owner, expected):
+def test_assigned_while_held_advises_the_call_or_command_that_lifts_the_hold(
+    owner, expected
+):
     hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
     tps = (("orders", 3),)
     assert events.AssignedWhileHeld(holds=(hold,), partitions=tps).advice == expected
@@ -125,7 +127,7 @@ def test_assigned_while_held_advises_the_call_or_command_that_lifts(owner, expec
 
 
 def test_events_of_one_kind_with_equal_fields_are_equal():
-    """One class compares, hashes, shows and copies all events."""
+    """One base class implements comparison, hash, repr and pickling for all events."""
     event = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     same = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     assert event == same
@@ -154,7 +156,7 @@ def test_events_of_one_kind_with_equal_fields_are_equal():
     ids=short,
 )
 def test_event_refuses_missing_and_unknown_fields(values):
-    """The error names the fields that it takes."""
+    """The error names the fields that the event takes."""
     takes = "takes at, client_id, group_id, topics, holds, seconds; it was given "
     with pytest.raises(TypeError, match=takes + (", ".join(values) or "nothing")):
         events.ControlReady(**values)
@@ -164,7 +166,7 @@ def test_event_refuses_missing_and_unknown_fields(values):
     "kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar], ids=short
 )
 def test_class_variable_of_a_custom_event_is_not_a_field(kind):
-    """Annotations may be strings."""
+    """Annotations of an event may be strings."""
     body = {"__annotations__": {"name": kind, "bytes": "int"}, "name": "mine"}
     mine = type("Mine", (events.Event,), body)
     assert mine(bytes=3).as_dict() == {
@@ -183,8 +185,8 @@ PLAIN = Hold(scope=scopes.partition("re", 3), lifetime=Lifetime.PLAIN)
 GIVEN = {"holds": (PLAIN,), "departed": RE, "handed_over": RE}
 LIFT = "lift with resume('orders', owner='ops')"
 
-# A kind of event, its fields, its severity and its advice. A worker's own holds come and
-# go with every full queue; an answer without records is purged at nearly every rebalance.
+# A kind of event, its fields, its severity and its advice. A worker places its own holds
+# with every full queue, and nearly every rebalance purges a fetch without records.
 LINES = [
     (events.HoldsPlaced, {"holds": (LOAD,)}, "debug", None),
     (events.HoldsPlaced, {"holds": (OWN,)}, "debug", None),
@@ -219,10 +221,10 @@ def test_severity_and_advice_of_an_event(kind, fields, severity, advice):
     ("position", "offset", "skipped", "advice"),
     [(10, 100, 90, "seek_to_beginning"), (500, 100, 0, "read before")],
 )
-def test_position_out_of_range_advises_by_the_side_of_the_log(
+def test_advice_for_an_out_of_range_position_depends_on_the_side_of_the_log(
     position, offset, skipped, advice
 ):
-    """Below the start offsets are skipped; beyond the end the log was cut."""
+    """Below the log's start, offsets are skipped; beyond its end, the log was truncated."""
     event = events.PositionOutOfRange(
         partition=("orders", 0), position=position, offset=offset, skipped=skipped
     )

@@ -12,7 +12,7 @@ ORD = scopes.pattern(re.compile("ord.*"))
 
 
 @pytest.mark.contract("P14")
-def test_pause_of_several_targets_is_one_event():
+def test_pause_of_several_targets_emits_one_event():
     """The event names the partitions that became quiet."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS)
@@ -26,7 +26,7 @@ def test_pause_of_several_targets_is_one_event():
 
 
 def test_unchanged_hold_emits_no_event():
-    """A loop pauses repeatedly; a plain pause changes no strict hold."""
+    """A loop may pause repeatedly, and a plain pause does not change a strict hold."""
     lab = LedgerLab(owns=[A])
     one = scopes.partition(*A)
     lab.hold(one, reason="full")
@@ -38,7 +38,7 @@ def test_unchanged_hold_emits_no_event():
     assert lab.ledger.view() is view
 
 
-def test_resume_of_several_targets_is_one_event():
+def test_resume_of_several_targets_emits_one_event():
     """The event names the partitions that flow and the holds that remain."""
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
@@ -52,7 +52,7 @@ def test_resume_of_several_targets_is_one_event():
     assert [hold.owner for hold in removed.remaining] == ["ops"]
 
 
-def test_resume_of_an_unheld_target_reports_only_others_holds():
+def test_resume_of_an_unheld_target_reports_only_holds_of_other_owners():
     lab = LedgerLab(owns=[A])
     view = lab.ledger.view()
     lab.lift(ORDERS)
@@ -90,7 +90,7 @@ def test_events_sort_partitions_by_topic_and_number():
     assert placed == [(C,), everything, everything]
 
 
-def test_hold_of_a_returning_partition_is_a_warning():
+def test_hold_on_a_partition_that_returns_causes_a_warning():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
@@ -102,8 +102,8 @@ def test_hold_of_a_returning_partition_is_a_warning():
     assert [hold.reason for hold in event.holds] == ["full"]
 
 
-def test_hold_of_a_partition_that_left_flowing_causes_no_warning():
-    """The hold was placed before the partition came, or while the partition was elsewhere."""
+def test_hold_placed_while_its_partition_was_unassigned_causes_no_warning():
+    """The partition was not yet assigned, or another member owned the partition."""
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -114,8 +114,8 @@ def test_hold_of_a_partition_that_left_flowing_causes_no_warning():
     assert lab.log.of(events.AssignedWhileHeld) == []
 
 
-def test_hold_of_a_pattern_names_its_topics_and_warns_if_there_are_none():
-    """The ledger matches the pattern with the assigned and the known topics."""
+def test_hold_of_a_pattern_names_its_topics_and_warns_if_no_topic_matches():
+    """The ledger matches the pattern against the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
     placed = lab.log.only(events.HoldsPlaced)
@@ -127,14 +127,14 @@ def test_hold_of_a_pattern_names_its_topics_and_warns_if_there_are_none():
 
 
 def _steps(call):
-    """Count the function calls within a call, and the turns of its loops over holds."""
+    """Count the function calls within a call, including those of its loops over holds."""
     count = 0
 
     def step(_frame, event, _arg):
         nonlocal count
         count += event == "call"
 
-    gc.disable()  # its callbacks, such as Hypothesis', are no part of the call
+    gc.disable()  # callbacks of the collector are not part of the call
     sys.setprofile(step)
     try:
         call()
@@ -158,16 +158,16 @@ def _loop(held):
     return steps[1:]  # the first resume ends the whole pause
 
 
-def test_cost_of_a_call_does_not_grow_with_the_held_partitions():
-    """A loop over five thousand partitions is linear."""
+def test_cost_of_a_call_does_not_grow_with_the_number_of_held_partitions():
+    """A loop over 5,000 partitions takes linear time."""
     assert _loop(held=20) == _loop(held=400)
 
 
 def test_pause_and_resume_call_few_functions():
-    """Earlier, a change took twelve frames, and a pair of calls made two hundred."""
+    """Earlier, a pause and a resume together called two hundred functions."""
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)
-    lab.resume(one)  # the caches are filled by now
+    lab.resume(one)  # both calls fill the caches
     pair = _steps(lambda: lab.pause(one)) + _steps(lambda: lab.resume(one))
     assert pair < 140

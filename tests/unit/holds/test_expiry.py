@@ -23,8 +23,8 @@ def test_every_call_of_the_ledger_ends_expired_holds(look):
     assert not len(look(lab.ledger))
 
 
-def test_last_hold_lifted_leaves_no_deadline():
-    """From then on a step of an iteration reads no clock."""
+def test_no_deadline_remains_after_the_last_hold_is_lifted():
+    """Without a deadline, a step of an iteration reads no clock."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     assert (lab.quiet(), lab.ledger.settled) == ({A}, None)
@@ -34,7 +34,7 @@ def test_last_hold_lifted_leaves_no_deadline():
 
 
 def test_next_expiry_is_the_earliest_deadline():
-    """A waiting fetch ends at that time."""
+    """A waiting fetch returns at the earliest deadline."""
     lab = LedgerLab()
     assert lab.ledger.seconds_to_next_expiry() == math.inf
     lab.hold(ORDERS, for_=9.0)
@@ -52,8 +52,8 @@ def test_next_expiry_is_the_earliest_deadline():
 
 
 @pytest.mark.parametrize("then", ["assigned", "paused plainly", "lifted"])
-def test_expired_hold_counts_for_no_later_change(then):
-    """The next change finds it first: it is reported as expired, and holds no partition."""
+def test_hold_that_expired_unnoticed_does_not_affect_the_next_change(then):
+    """The next change first reports the hold as expired."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.assign()

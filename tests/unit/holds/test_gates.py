@@ -1,4 +1,4 @@
-"""The loop of KAFKA-13463: partitions gained in a poll that began with all paused."""
+"""Tests partitions gained in a poll that began with all partitions paused (KAFKA-13463)."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def lift(*several, owner="app"):
     return lambda lab: lab.lift(*several, owner=owner)
 
 
-HELD = (assign(A), hold(HOLD_A))  # all assigned partitions
+HELD = (assign(A), hold(HOLD_A))  # all assigned partitions are held
 PLAIN = (assign(A), hold(HOLD_A, lifetime=Lifetime.PLAIN))
 LIMITED = (assign(A), hold(ORDERS, for_=5))
 BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
@@ -69,62 +69,60 @@ POLL = (begin, end)
 # Steps in order, and the partitions that are quiet after them.
 HISTORIES = {
     "gated until the poll returns": [[*HELD, begin, assign(A, B), {A, B}, end, {A}]],
-    "something flowed when it began": [
+    "a partition flowed when the poll began": [
         [assign(A, B), hold(HOLD_A), begin, assign(A, B, C), {A}]
     ],
-    "nothing was ever assigned": [[begin, assign(A), set()]],
+    "no assignment before the poll": [[begin, assign(A), set()]],
     "several rebalances in one poll": [
         [*HELD, begin, assign(A, B), assign(A, C), {A, C}, end, {A}]
     ],
     "gained between two polls": [[*HELD, *POLL, assign(A, B), {A}]],
     "membership lost during a poll": [[*HELD, begin, assign(), assign(A, B), {A, B}]],
-    "membership lost before it": [
+    "membership lost before the poll": [
         [*HELD, begin, assign(), end, *POLL, begin, assign(A, B), {A, B}]
     ],
-    "lost, and lifted meanwhile": [
+    "lifted after a lost membership": [
         [*HELD, *POLL, assign(), lift(HOLD_A), begin, assign(A, B), set()],
         [*HELD, hold(ALL), *POLL, assign(), lift(ALL), begin, assign(A, B), {A, B}],
         [*PLAIN, *POLL, assign(), resume_nothing, begin, assign(B), set()],
     ],
-    "lost, and expired meanwhile": [
+    "expired after a lost membership": [
         [*LIMITED, *POLL, assign(), late, begin, assign(A), set()]
     ],
-    "another choice of what is consumed": [
+    "changed subscription": [
         [*HELD, *POLL, again, begin, assign(A, C), {A, C}],
         [*HELD, *POLL, assign(), again, begin, assign(A, C), {A}],
     ],
-    "what a listener holds stays held": [
+    "a hold of a listener stays in force": [
         [*HELD, begin, assign(A, B), hold(HOLD_B), end, {A, B}]
     ],
-    "a resume opens what it names": [
+    "a lift opens the gates that it names": [
         [*HELD, begin, assign(A, B, C), lift(AUDIT), {A, B}, lift(HOLD_A), set()],
         [*HELD, begin, assign(A, B), lift(ALL), {A}],
         [*HELD, OPS, begin, assign(A, C), lift(AUDIT), {A, C}, NO_OPS, {A, C}],
     ],
-    "one of the application opens what it names": [
+    "a plain resume opens the gates that it names": [
         [*PLAIN, begin, assign(A, B, C), resume(HOLD_B), {A, C}]
     ],
-    "one of another owner opens nothing": [
+    "a lift of another owner opens no gate": [
         [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}]
     ],
-    "the last of several opens all": [
+    "the last of several lifts opens every gate": [
         [*HELD, OPS, begin, assign(A, B, C), lift(HOLD_A), {A, B, C}, NO_OPS, set()]
     ],
-    "holds of what is not assigned do not stand": [
+    "holds of unassigned topics do not count": [
         [hold(OTHER), *HELD, OPS, begin, lift(HOLD_A), assign(A, C), {A, C}],
         [hold(OTHER), *HELD, begin, lift(HOLD_A), assign(A, C), set()],
     ],
-    "lifted before something is gained": [
+    "lifted before a partition is gained": [
         [*HELD, begin, lift(HOLD_A), assign(A, C), set()],
         [*HELD, OPS, begin, NO_OPS, assign(A, C), {A, C}],
     ],
-    "an expiry opens as a resume does": [
-        [*LIMITED, begin, assign(A, C), {A, C}, late, set()]
-    ],
-    "an operator's resume does too": [
+    "an expiry opens the gates": [[*LIMITED, begin, assign(A, C), {A, C}, late, set()]],
+    "an operator's lift opens the gates": [
         [assign(A), place_remote, begin, assign(A, C), {A, C}, lift_remote, set()]
     ],
-    "what ends with its partition was not lifted": [
+    "a hold that ends with its partition was not lifted": [
         [*BOUND, begin, assign(C), {C}, end, set()]
     ],
 }
@@ -132,7 +130,7 @@ HISTORIES = {
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
 def test_poll_that_begins_held_keeps_gained_partitions_quiet_until_its_end(histories):
-    """A program that held everything could not yet hold partitions that the poll gains."""
+    """A program cannot hold partitions before the poll that gains them has returned."""
     for history in histories:
         lab = LedgerLab()
         for one in history:
@@ -143,7 +141,7 @@ def test_poll_that_begins_held_keeps_gained_partitions_quiet_until_its_end(histo
 
 
 def test_gate_is_reported_and_explained():
-    """The gate ends when its partition leaves."""
+    """A gate ends when its partition is revoked."""
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C], [A, B]) == [{A, B, C}, {A, B}]
@@ -153,7 +151,7 @@ def test_gate_is_reported_and_explained():
     lab.ledger.begin_call()
     lab.assign(A, B, C)
     (line,) = explain_lines(lab.ledger.view(), C, lab.ledger.now()[0])
-    assert line == "gate: gained during a poll() that began all paused"
+    assert line == "gate: gained during a poll() that started with everything paused"
 
 
 def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
@@ -168,7 +166,7 @@ def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
 
 
 def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
-    """A poll that begins with such partitions only was not paused by the program."""
+    """A poll that begins with only such partitions was not paused by the program."""
     lab = LedgerLab()
     waiting = {}
     lab.ledger.watch(waiting.update)
@@ -178,6 +176,6 @@ def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
     assign_to(lab.ledger, [A, C])
     assert lab.quiet() == {A, C}
     lab.ledger.open_gates({A: waiting[A], C: object()})
-    assert lab.quiet() == {C}  # its ownership is another
+    assert lab.quiet() == {C}  # the given ownership is not the current one
     lab.ledger.open_gates(waiting)
     assert lab.quiet() == set()

@@ -59,7 +59,7 @@ def test_hold_as_dict_is_plain_json_without_the_deadline():
 
 
 @pytest.mark.parametrize("owner", ["worker:", "worker:drain", "worker:mine"])
-def test_application_lifts_a_workers_holds_and_places_none(owner):
+def test_application_may_lift_a_workers_hold_but_not_place_one(owner):
     assert checked_owner(owner) == owner
     with pytest.raises(HoldSettingError, match="Worker"):
         checked_placer(owner)
@@ -68,7 +68,7 @@ def test_application_lifts_a_workers_holds_and_places_none(owner):
 
 
 @pytest.mark.parametrize("owner", ["", " ", "a\nb", "x" * 250, 5, None])
-def test_owner_that_is_no_short_printable_text_is_refused(owner):
+def test_owner_that_is_not_a_short_printable_text_is_refused(owner):
     with pytest.raises(HoldSettingError, match="1 to 249 printable characters"):
         checked_owner(owner)
 
@@ -92,12 +92,12 @@ def test_owner_of_whole_pauses_is_reserved_for_placing():
     ids=short,
 )
 def test_reason_of_several_lines_becomes_one_line(reason, shown):
-    """The text may come from a ticket or a commit."""
+    """The reason may come from a ticket or a commit message."""
     assert checked_reason(reason) == shown
 
 
 @pytest.mark.parametrize("reason", [5, b"deploy", ["deploy"], "bell\a"])
-def test_reason_that_is_no_printable_text_is_refused(reason):
+def test_reason_that_is_not_a_printable_text_is_refused(reason):
     with pytest.raises(HoldSettingError, match="reason must be text"):
         checked_reason(reason)
 
@@ -110,7 +110,7 @@ def test_reason_that_is_no_printable_text_is_refused(reason):
     ],
 )
 def test_command_that_lifts_a_hold_quotes_its_topic(scope, expected):
-    """A topic may look like a pattern, or like an option."""
+    """A topic name may look like a pattern or like an option."""
     hold = Hold(scope=scopes.parse(scope), owner="operator:jo")
     assert hold.lifted_by("g").startswith(expected)
 
@@ -179,7 +179,7 @@ AT = 1714979289.0
     ],
     ids=short,
 )
-def test_hold_line_names_owner_reason_beginning_and_end(hold, line):
+def test_hold_line_names_owner_reason_start_and_end(hold, line):
     assert hold_line(hold) == line
 
 
@@ -198,7 +198,7 @@ def test_explain_has_a_line_for_an_unassigned_partition():
     assert line.startswith("@all held by app")
 
 
-def test_a_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
+def test_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
     lab, scope = LedgerLab(owns=[A]), Partition(*A)
     lab.hold(scope, reason="DB-4211", for_=600)
     lab.hold(ORDERS, owner="db")
@@ -217,7 +217,7 @@ def test_a_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
 
 
 def test_hold_of_a_reset_cannot_be_lifted_by_a_program():
-    """A record from the old position would come before the partition is moved."""
+    """Otherwise records from the old position would be delivered before the move."""
     hold = Hold(scope=scopes.parse("orders:3"), owner=RESET)
     assert hold.lifted_by("g").startswith("nothing: the hold ends once")
     with pytest.raises(HoldSettingError, match="is reserved: its partitions flow once"):

@@ -1,4 +1,4 @@
-"""The ledger against the contract, over random histories."""
+"""Compares the ledger with a model of the contract over random histories."""
 
 import math
 
@@ -29,7 +29,7 @@ _RANK = (Partition, Topic, Pattern, Everything)
 
 
 class Both:
-    """A ledger and its naive twin, compared after each of the same steps."""
+    """A ledger and its naive model, compared after each step that both execute."""
 
     def __init__(self, *, is_watched):
         self.lab, self.naive = LedgerLab(), NaiveLedger()
@@ -45,7 +45,7 @@ class Both:
 
     # ------------------------------------------------------------ steps
 
-    def place(  # noqa: PLR0913, PLR0917 - what a call of pause() has
+    def place(  # noqa: PLR0913, PLR0917 - pause() has these arguments
         self, scopes, owner, reason, for_, lifetime, snapshot=None
     ):
         if lifetime is PLAIN and owner != APP:
@@ -133,7 +133,7 @@ class Both:
         ledger.deliver()
         assert _terms_of(view.holds) == naive.holds
         assert view.quiet == naive.quiet() == ledger.quiet()
-        # A step of an iteration takes this without reading the clock.
+        # A step of an iteration reads ``settled`` instead of the clock.
         expires = ledger.seconds_to_next_expiry() < math.inf
         assert ledger.settled == (None if expires else view.quiet)
         assert set(view.gates) == naive.gated | naive.unread
@@ -148,7 +148,7 @@ class Both:
         self._check_events(self.lab.log.events[seen:], before, dict(owned))
 
     def _check_events(self, new, before, owned):
-        # P14: the events report every change in its order, and nothing else.
+        # P14: the events report exactly the changes, in their order.
         now = self.lab.ledger.owned()
         kept = {tp for tp in owned if owned[tp] == now.get(tp)}
         quiet = set(before)
@@ -247,7 +247,7 @@ def check_history(several, *, is_watched):
 
 @quick
 @given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
-def test_overlapping_finds_holds_of_the_scope_its_parts_and_wider_ones(placed, scope):
+def test_overlapping_finds_holds_of_the_same_narrower_and_wider_scopes(placed, scope):
     """Two patterns overlap if their texts are equal."""
     found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
     assert set(placed).intersection({scope, Everything()}) <= found

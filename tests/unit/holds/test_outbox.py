@@ -14,11 +14,11 @@ from tests.harness.holds.lab import AUDIT, ORDERS, A, C, EventLog, LedgerLab
 from tests.harness.signals import handled_by, send
 from tests.harness.waiting import end_of, wait_for
 
-pytestmark = pytest.mark.timeout(120)  # this ends a deadlock
+pytestmark = pytest.mark.timeout(120)  # the timeout ends a deadlock
 
 
 class Slow:
-    """A hook that is slow at the first event, until it is released."""
+    """A hook that blocks at the first event until the test releases the hook."""
 
     def __init__(self):
         self.entered, self.release = threading.Event(), threading.Event()
@@ -38,12 +38,12 @@ def _times(log):
 
 
 @pytest.mark.contract("P14")
-def test_events_of_two_threads_come_in_the_order_of_the_ledger():
+def test_events_of_two_threads_arrive_in_the_order_of_the_ledger():
     """
-    The last event of every hook is "removed".
+    The last event that every hook receives is "removed".
 
-    1. One thread places a hold; a hook is slow to handle that.
-    2. Another thread lifts it, and does not wait for the hook.
+    1. One thread places a hold, and a hook handles the event slowly.
+    2. Another thread lifts the hold without waiting for the hook.
     3. The first thread delivers both events.
     """
     slow, log = Slow(), EventLog()
@@ -73,7 +73,7 @@ def test_event_of_a_hooks_own_pause_comes_after_its_cause():
 
 
 class _Turn(dict[str, list[int]]):
-    """A turn that calls a function just before it is given back."""
+    """A turn that calls a function just before a thread releases the turn."""
 
     before: Callable[[], object] | None = None
 
@@ -86,11 +86,11 @@ class _Turn(dict[str, list[int]]):
 
 def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
-    The thread that finds the turn taken may go away.
+    A thread that finds the turn taken may return without delivering its event.
 
     1. A thread has delivered all events.
     2. Another thread appends an event and finds the turn taken.
-    3. The first thread gives the turn back, reads the queue once more, and delivers the
+    3. The first thread releases the turn, reads the queue once more, and delivers the
        event.
     """
     log = EventLog()
@@ -116,7 +116,7 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
-    """The turn is given back, and later events wait for the next call."""
+    """The thread releases the turn, and later events wait for the next call."""
     log = EventLog()
 
     def hook(event):
@@ -133,7 +133,7 @@ def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
 
 
 def test_signal_handler_inside_a_hook_delivers_no_event():
-    """The hook may hold the lock for which another hook would wait."""
+    """The interrupted hook may hold a lock that another hook would wait for."""
     log = EventLog()
     seen = []
 
@@ -151,7 +151,7 @@ def test_signal_handler_inside_a_hook_delivers_no_event():
 
 
 def test_wakers_are_called_by_changes_of_assigned_partitions_only():
-    """A waiting ``poll`` goes on."""
+    """The waker lets a waiting ``poll`` continue."""
     lab = LedgerLab(owns=[A])
     woken = []
     lab.ledger.wakers.append(lambda: woken.append("again"))
@@ -163,7 +163,7 @@ def test_wakers_are_called_by_changes_of_assigned_partitions_only():
 
 
 class _Trap(deque[object]):
-    """A queue that calls a function as soon as a change is in it."""
+    """A queue that calls a function right after it receives a change."""
 
     then: Callable[[], object] | None = None
 
@@ -174,13 +174,13 @@ class _Trap(deque[object]):
             act()
 
 
-def test_pause_returns_after_all_observers_if_another_thread_applied_it():
+def test_pause_returns_after_all_observers_even_if_another_thread_applied_the_change():
     """
-    A worker starts nothing after the pause (W10).
+    A worker must not start a record after the pause (W10).
 
     1. A thread queues its change.
-    2. Another thread applies it, and is slow to call the observers.
-    3. The first thread calls them before it returns.
+    2. Another thread applies the change, and calls the observers slowly.
+    3. The first thread calls the observers before ``pause`` returns.
     """
     lab = LedgerLab(owns=[A])
     inside, released = threading.Event(), threading.Event()
@@ -223,7 +223,7 @@ class Broken:
 
 @pytest.mark.contract("P14")
 def test_hook_that_raises_is_counted_and_logged_once(caplog):
-    """The other hooks are called."""
+    """The other hooks still receive the events."""
     after = EventLog()
     lab = LedgerLab(Broken(), after)
     with caplog.at_level(logging.ERROR, logger="safeconsumer"):
@@ -241,7 +241,7 @@ def test_hook_that_raises_is_counted_and_logged_once(caplog):
     assert isinstance(record.exc_info[1], BrokenError)
 
 
-def test_hook_whose_repr_raises_breaks_nothing():
+def test_failing_hook_with_a_failing_repr_does_not_stop_other_hooks():
 
     def nameless():
         raise BrokenError
@@ -254,7 +254,7 @@ def test_hook_whose_repr_raises_breaks_nothing():
 
 @pytest.mark.parametrize("hook", [None, "hook", 3])
 def test_hook_that_is_not_callable_is_refused(hook):
-    """The refusal does not wait for the first event, hours later."""
+    """The constructor refuses the hook, long before the first event."""
     with pytest.raises(TypeError, match="hook"):
         Dispatcher([hook])
 
@@ -276,8 +276,8 @@ class Full(logging.Handler):
         raise OSError(record.getMessage())
 
 
-def test_log_handler_that_raises_breaks_nothing():
-    """The handler may raise as a hook does, or when it logs a hook's failure."""
+def test_log_handler_that_raises_does_not_stop_other_hooks():
+    """The handler may raise for an event, or for the log line about a failed hook."""
     after = EventLog()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()
@@ -290,11 +290,11 @@ def test_log_handler_that_raises_breaks_nothing():
     assert dict(lab.ledger.dispatcher.failures) == {"Broken()": 1}
 
 
-def test_thread_hands_out_a_bounded_number_of_events_of_other_threads():
+def test_thread_delivers_a_bounded_number_of_events_of_other_threads():
     """
-    The network's thread, for example, then returns to its work.
+    The network thread, for example, then returns to its own work.
 
-    A hook that creates an event from each event plays the other thread.
+    A hook that emits an event for each event plays the other thread.
     """
     handed_out = []
 

@@ -1,4 +1,4 @@
-"""New assignments: completed joins (P14), recreated topics (P21), valid positions (P16)."""
+"""Tests completed joins (P14), recreated topics (P21) and valid positions (P16)."""
 
 import pytest
 from hypothesis import given
@@ -28,8 +28,8 @@ def test_partitions_are_kept_gained_or_departed(several):
         before = after
 
 
-def test_another_ownership_of_a_partition_has_departed_and_is_gained():
-    """Ownerships are compared by identity; these are equal."""
+def test_renewed_ownership_of_a_partition_counts_as_departed_and_gained():
+    """The ledger compares ownerships by identity; these ownerships are equal."""
     before, after = {A: [], B: []}, {A: [], C: []}
     after[B] = before[B]
     assert difference(before, after) == Reassignment(
@@ -46,12 +46,12 @@ def test_the_same_assignment_in_another_order_is_the_same_mapping():
 
 # ------------------------------------------------------------ completed joins
 
-# A member owns A and B: what the join takes first, what it assigns, and what is kept,
-# gained, revoked and lost.
+# For a member that owns A and B: the changes before the join, the new assignment, and
+# the partitions that are kept, gained, revoked and lost.
 JOINS = {
-    "takes one": ([], [A], ({A}, set(), {B}, set())),
-    "gives one": ([], [A, B, C], ({A, B}, {C}, set(), set())),
-    "exchanges all": ([], [C], (set(), {C}, {A, B}, set())),
+    "revokes one": ([], [A], ({A}, set(), {B}, set())),
+    "adds one": ([], [A, B, C], ({A, B}, {C}, set(), set())),
+    "replaces all": ([], [C], (set(), {C}, {A, B}, set())),
     "given up and back": ([(PASSING, [B])], [A, B], ({B}, {A}, set(), set())),
     "given up for good": ([(PASSING, [B])], [B], ({B}, set(), {A}, set())),
     "lost and back": ([(LOST, [])], [A, B], (set(), {A, B}, set(), {A, B})),
@@ -75,7 +75,7 @@ JOINS = {
 
 
 def joined(lab, *assigned):
-    """Complete a join; return the fields of its event."""
+    """Complete a join and return the fields of its event."""
     before = lab.ledger.table()
     lab.assign(*assigned)
     return rebalanced(before, lab.ledger.table())
@@ -95,7 +95,7 @@ def test_join_reports_kept_gained_revoked_and_lost_partitions(
 
 
 @pytest.mark.contract("P14")
-def test_join_reports_nothing_of_an_earlier_join():
+def test_join_reports_no_changes_of_an_earlier_join():
     lab = LedgerLab(owns=[A, B])
     lab.assign(cause=LOST)
     joined(lab, A)
@@ -105,7 +105,7 @@ def test_join_reports_nothing_of_an_earlier_join():
 
 @pytest.mark.contract("P14")
 def test_join_reports_the_holds_that_keep_gained_partitions_quiet():
-    """The hold of B, which is kept, was in effect before; a listener's pause counts."""
+    """A listener's pause counts, but not the earlier hold of the kept partition B."""
     lab = LedgerLab(owns=[A, B])
     lab.hold(Partition(*B))
     lab.hold(Partition(*C))
@@ -121,7 +121,7 @@ def test_join_reports_the_holds_that_keep_gained_partitions_quiet():
 
 
 def recreate(ledger, *partitions):
-    """Begin other ownerships of partitions whose topics were recreated."""
+    """Renew the ownership of partitions whose topics were recreated."""
     again = {tp: object() for tp in partitions}
     ledger.assign({**ledger.owned(), **again}, RENEWED)
 
@@ -153,7 +153,7 @@ def test_recreated_topic_is_announced_as_revoked_and_gained():
 
 
 def test_watcher_is_called_only_for_gained_partitions():
-    """Each call asks brokers where the control topics end."""
+    """Each call of the watcher requests the control topics' end offsets from brokers."""
     lab, watched = LedgerLab(owns=[A, B]), []
     lab.ledger.watch(watched.append)
     lab.assign(A)
@@ -162,7 +162,7 @@ def test_watcher_is_called_only_for_gained_partitions():
 
 @pytest.mark.contract("P21")
 def test_recreated_topic_does_not_affect_pauses_during_a_join():
-    """A plain pause of this topic lasts until the join has completed."""
+    """A plain pause of a partition of that topic lasts until the join has completed."""
     lab = LedgerLab(owns=[A, B])
     lab.pause(Partition(*A))
     lab.assign(B, cause=PASSING)
@@ -231,8 +231,8 @@ def test_partition_that_was_quiet_is_marked_until_a_valid_position(do, marked):
     assert held(lab) == marked
 
 
-def test_mark_ends_with_a_position_that_was_valid_after_the_resume():
-    """An answer to an earlier request does not count."""
+def test_mark_is_removed_by_a_position_that_was_valid_after_the_resume():
+    """A response to an earlier request does not count."""
     lab = LedgerLab(owns=[A, B, C])
     asked = lab.ledger.moves
     lab.hold(ORDERS)
@@ -260,7 +260,7 @@ def test_mark_outlasts_a_position_from_before_the_latest_hold():
 
 
 def test_marks_of_departed_partitions_are_bounded():
-    """Topics with ever new names under a hold of everything would fill the memory."""
+    """Otherwise ever new topic names under a hold of everything would fill the memory."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ALL, owner="ops")
     lab.assign(A)

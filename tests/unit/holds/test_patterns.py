@@ -1,4 +1,4 @@
-"""Patterns are foreign code, called once for each name."""
+"""A pattern is foreign code, which the library calls once for each topic name."""
 
 import gc
 import re
@@ -41,7 +41,7 @@ class Asking:
 
 
 def test_expression_is_called_once_for_a_topic():
-    """Placing, assigning, reading, expiring and lifting use the kept answer."""
+    """The ledger reuses the cached answer in every later step."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     scope = one.scope()
@@ -57,8 +57,8 @@ def test_expression_is_called_once_for_a_topic():
     assert sorted(one.asked) == ["audit", "known", "orders"]
 
 
-def test_answers_of_a_pattern_are_bounded():
-    """Topics may have ever new names, one for each day or customer."""
+def test_cached_answers_of_a_pattern_are_bounded():
+    """A cluster may get ever new topic names, one for each day or customer."""
     scope = scopes.pattern(re.compile("ord.*"))
     gc.collect()
     tracemalloc.start()
@@ -99,7 +99,7 @@ def test_exception_of_a_signal_handler_inside_an_expression_is_raised():
     assert set(lab.ledger.view().partitions()) == {A, C}
 
 
-def test_expression_is_called_without_the_lock_as_it_is_placed():
+def test_expression_is_called_without_the_ledgers_lock_when_its_hold_is_placed():
     lab = LedgerLab(owns=[A])
     locked = []
     one = Asking()

@@ -16,7 +16,7 @@ from tests.unit.holds.strategies import any_scopes, quick
 
 @quick
 @given(any_scopes)
-def test_parse_is_the_opposite_of_str(scope):
+def test_parse_is_the_inverse_of_str(scope):
     assert scopes.parse(str(scope)) == scope
 
 
@@ -34,7 +34,7 @@ def test_scopes_with_equal_text_are_equal(several):
         ("re:ord.*", Pattern("ord.*", re.compile("ord.*"))),
         ("re:a:b", Pattern("a:b", re.compile("a:b"))),
         ("@all", Everything()),
-        # A topic may be called re.
+        # A topic may be named re.
         ("re", Topic("re")),
         ("re:3", Pattern("3", re.compile("3"))),
         ("re:re:3", Partition("re", 3)),
@@ -66,7 +66,7 @@ def test_scope_covers_the_partitions_of_its_notation(text, covered, uncovered):
 
 
 class CountingPattern:
-    """A compiled expression of another library, as google-re2's: not an ``re.Pattern``."""
+    """A compiled expression of another library, such as google-re2, not an ``re.Pattern``."""
 
     pattern = "orders.*"
 
@@ -78,14 +78,14 @@ class CountingPattern:
         return re.fullmatch(self.pattern, string)
 
 
-def test_pattern_of_another_library_equals_its_re_twin():
+def test_pattern_of_another_library_equals_the_same_pattern_of_re():
     scope = scopes.pattern(CountingPattern())
     assert scope.covers(("orders.eu", 0))
     assert scope == scopes.pattern(re.compile("orders.*"))
 
 
 class Foreign:
-    """An expression of another library, whose text is found under another name."""
+    """An expression of another library without the attribute ``pattern``."""
 
     def fullmatch(self, string, /):
         raise NotImplementedError(string)
@@ -172,7 +172,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "value", "part"), REFUSED, ids=short)
-def test_illegal_name_number_text_or_pattern_is_refused(make, value, part):
+def test_invalid_name_number_text_or_pattern_is_refused(make, value, part):
     """The error is one of ours and a ``ValueError``, as a drop-in user expects."""
     with pytest.raises(ScopeSyntaxError) as caught:
         make(value)

@@ -1,4 +1,4 @@
-"""Signal handlers pause, read and raise at every place of a change of the ledger."""
+"""Signal handlers pause, read and raise at every point of a change of the ledger."""
 
 import dis
 import functools
@@ -36,7 +36,7 @@ D = ("orders.eu", 0)
 HANDLERS = {
     "pause": (lambda lab: lab.hold(ORDERS, owner="signal"), {A, B, C}),
     "resume": (lambda lab: lab.lift(ALL, owner="old"), {C}),
-    "all of an owner's": (lambda lab: lab.ledger.remove_owner("old"), {C}),
+    "all holds of an owner": (lambda lab: lab.ledger.remove_owner("old"), {C}),
     "assign": (lambda lab: assign_to(lab.ledger, [A]), {A}),
     "close": (lambda lab: lab.ledger.close(), set()),
     "look": (lambda lab: lab.ledger.view(), {A, B, C}),
@@ -64,8 +64,8 @@ def _interrupt_under_the_lock(lab):
 
 
 @pytest.mark.parametrize(("act", "quiet"), HANDLERS.values(), ids=HANDLERS)
-def test_change_by_a_handler_inside_a_change_is_applied_after_it(act, quiet):
-    """The handler returns at once; the interrupted call applies its change, too."""
+def test_change_by_a_handler_inside_another_change_is_applied_afterwards(act, quiet):
+    """The handler returns immediately, and the interrupted call applies both changes."""
     lab = _lab()
     returned = []
     with handled_by(lambda *_: returned.append(act(lab))):
@@ -77,8 +77,8 @@ def test_change_by_a_handler_inside_a_change_is_applied_after_it(act, quiet):
     assert not is_locked(lab.ledger)
 
 
-def test_handler_inside_a_change_reads_the_state_before_it():
-    """Its own pause is not applied yet, and no hook is called under the lock."""
+def test_handler_inside_a_change_reads_the_state_before_that_change():
+    """The handler's own lift is not applied yet, and no hook is called under the lock."""
     lab = _lab()
     lab.ledger.emit(events.NothingConsumed, reason="waits")
     seen = []
@@ -95,8 +95,8 @@ def test_handler_inside_a_change_reads_the_state_before_it():
     assert lab.log.names()[-3:] == ["nothing_consumed", "hold_placed", "hold_removed"]
 
 
-def test_handler_outside_a_change_reads_its_own_pause():
-    """Hooks get the event before its call returns."""
+def test_handler_outside_a_change_reads_the_effect_of_its_own_pause():
+    """Hooks receive the event before the handler's call returns."""
     lab = LedgerLab(owns=[A, C])
     seen = []
 
@@ -109,8 +109,8 @@ def test_handler_outside_a_change_reads_its_own_pause():
     assert seen == [({A}, ["hold_placed"])]
 
 
-def test_handler_that_pauses_everything_assigned_pauses_the_topics():
-    """The assignment at its call counts: later gains by the interrupted call are held."""
+def test_handler_that_pauses_the_whole_assignment_pauses_its_topics():
+    """Partitions that the interrupted call gains after the pause are held, too."""
     lab = LedgerLab(owns=[A])
     with handled_by(lambda *_: _whole(lab, {"orders": frozenset({A})})):
         _interrupt_under_the_lock(lab)
@@ -119,7 +119,7 @@ def test_handler_that_pauses_everything_assigned_pauses_the_topics():
 
 
 def test_interrupted_call_announces_the_assignment_of_its_handler_once():
-    """The journal and group control are called."""
+    """The call notifies the journal and the group control."""
     lab = _lab()
     announced = []
     lab.ledger.on_reassigned = lambda what: announced.append(what.departed)
@@ -136,7 +136,7 @@ def test_interrupted_call_announces_the_assignment_of_its_handler_once():
 
 
 def test_handler_waits_for_another_threads_change():
-    """That thread goes on meanwhile, so this is no deadlock."""
+    """The other thread continues during the wait, so there is no deadlock."""
     lab = LedgerLab(owns=[A])
     inside, entered = threading.Event(), threading.Event()
 
@@ -161,7 +161,7 @@ def test_handler_waits_for_another_threads_change():
     assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().holds}
 
 
-# ------------------------------------------------------------ at every place of a call
+# ------------------------------------------------------------ at every point of a call
 
 PACKAGES = tuple(str(Path(one.__file__).parent) for one in (holds, events))
 
@@ -179,7 +179,7 @@ def _late(lab):
     lab.quiet()
 
 
-# The calls before, and the interrupted call.
+# The preceding calls, and the interrupted call.
 CALLS = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
     "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
@@ -197,7 +197,7 @@ CALLS = {
 
 
 class Watched:
-    """A ledger, and the states that its observers got."""
+    """A ledger and the states that its observers have received."""
 
     def __init__(self, before):
         self.lab = lab = LedgerLab()
@@ -223,7 +223,7 @@ class Watched:
         self.owned = (self.owned - what.departed) | what.gained
 
     def settled(self):
-        """Read, deliver, and return the state; observers must have seen the same."""
+        """Read, deliver, and return the state, which observers must have received."""
         lab = self.lab
         view = lab.ledger.view()
         lab.ledger.deliver()
@@ -241,11 +241,13 @@ class Watched:
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=CALLS)
 @pytest.mark.contract("P4")
-def test_exception_at_any_place_of_a_call_loses_nothing(before, call):
+def test_call_that_raises_at_any_point_takes_effect_completely_or_not_at_all(
+    before, call
+):
     """
-    The call takes effect completely, at the latest for the next reader, or not at all.
+    A call takes effect at the latest for the next reader.
 
-    By then all observers have seen it, its events are delivered, and the lock is free.
+    All observers have then seen the change, the events are delivered, and the lock is free.
     """
     watched = Watched(before)
     call(watched.lab)
@@ -269,10 +271,10 @@ def test_exception_at_any_place_of_a_call_loses_nothing(before, call):
 @pytest.mark.parametrize(
     "apart", [3, pytest.param(1, marks=pytest.mark.nightly)], ids=["day", "night"]
 )
-def test_pause_in_a_handler_at_any_place_of_a_call_is_applied_by_the_call(
+def test_pause_in_a_handler_at_any_point_of_a_call_is_applied_by_the_call(
     before, call, apart
 ):
-    """All observers have seen it when the call returns; no reader is needed first."""
+    """All observers have seen the pause when the call returns, without a further reader."""
     places, has_come = Places(PACKAGES), True
     for at in count(step=apart):
         watched = Watched(before)
@@ -286,15 +288,15 @@ def test_pause_in_a_handler_at_any_place_of_a_call_is_applied_by_the_call(
     assert at > 15
 
 
-def test_a_step_is_stored_without_a_place_for_a_signal():
-    """Python runs handlers after calls and at backward jumps; neither comes in between."""
+def test_new_state_is_stored_without_a_point_where_a_handler_can_run():
+    """Python runs handlers after calls and at backward jumps, and the stores have neither."""
     steps = list(dis.get_instructions(ledger.PauseLedger._store))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
     between = {one.opname for one in steps[stores[0] : stores[-1]]}
     assert not [name for name in between if "CALL" in name or "BACKWARD" in name]
 
 
-def test_change_that_raises_each_time_is_given_up():
+def test_change_that_raises_repeatedly_is_dropped():
     """Otherwise every reader would get the exception (P4)."""
     lab = LedgerLab(owns=[A, C])
     asked = []

@@ -40,7 +40,7 @@ def test_unconfigured_structlog_writes_one_line_to_the_standard_logger(caplog, c
     assert capsys.readouterr() == ("", "")
 
 
-def test_line_has_the_events_level_and_is_filtered_by_it(caplog):
+def test_line_has_the_level_of_its_event_and_is_filtered_by_that_level(caplog):
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         log_event(PLACED)
         log_event(HELD)
@@ -48,8 +48,8 @@ def test_line_has_the_events_level_and_is_filtered_by_it(caplog):
     assert "assigned_while_held" in caplog.text
 
 
-def test_line_names_the_first_few_partitions_and_the_number_of_others(caplog):
-    """Ten pauses a second of 200 partitions would write 680 KB a second."""
+def test_line_names_a_few_partitions_and_the_number_of_others(caplog):
+    """Otherwise ten pauses of 200 partitions a second would log 680 KB a second."""
     many = tuple(("orders", number) for number in range(200))
     holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -60,7 +60,7 @@ def test_line_names_the_first_few_partitions_and_the_number_of_others(caplog):
         assert len(record.getMessage()) < 1500
 
 
-def test_configured_structlog_gets_the_fields(caplog):
+def test_configured_structlog_receives_the_fields(caplog):
     capture = LogCapture()
     structlog.configure(processors=[capture])
     log_event(PLACED)
@@ -94,12 +94,12 @@ assert not dispatcher.failures, dispatcher.failures
 
 
 @pytest.mark.parametrize("level", ["WARNING", "INFO"])
-def test_program_without_structlog_gets_its_lines_and_imports_nothing_for_them(level):
+def test_program_without_structlog_gets_log_lines_without_an_import(level):
     """
     On a busy machine the import took ten seconds of the call that delivered the event.
 
-    That call was a pause() or resume() of the program; the events of all other threads,
-    and the journal's entries about holds, waited as long.
+    That call was a pause() or resume() of the program.
+    The events of all other threads and the journal's entries about holds had to wait.
     """
     done = ran_python("-c", _PROGRAM, level)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -109,7 +109,7 @@ def test_program_without_structlog_gets_its_lines_and_imports_nothing_for_them(l
     )
 
 
-def test_line_without_structlog_is_the_one_that_structlog_would_write(caplog):
+def test_line_without_structlog_equals_the_line_that_structlog_would_write(caplog):
     """The program may import structlog, and configure it, after its first line."""
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(PLACED)
@@ -120,7 +120,7 @@ def test_line_without_structlog_is_the_one_that_structlog_would_write(caplog):
 
 
 def test_half_imported_structlog_is_not_configured_yet(caplog, monkeypatch):
-    """Another thread may be importing it."""
+    """Another thread may be importing structlog at that time."""
     monkeypatch.setitem(sys.modules, "structlog", ModuleType("structlog"))
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(PLACED)

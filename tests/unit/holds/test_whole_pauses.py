@@ -1,4 +1,4 @@
-"""Plain and whole pauses, situation by situation (P3, P7), and their events."""
+"""Tests plain and whole pauses in many situations (P3, P7), and their events."""
 
 import re
 
@@ -17,135 +17,135 @@ pytestmark = pytest.mark.contract("P3", "P7")
 D, E = ("orders", 2), ("audit", 1)
 PARTITIONS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
-# Steps, and the partitions that are quiet after them. tests/sim/test_idioms.py plays what
-# programs do all the time, with the real client. ``all`` is what ``assignment()`` returns
-# and ``some`` a part of it; ``pause`` names partitions by value.
+# Steps, and the partitions that are quiet after them. ``all`` is the result of
+# ``assignment()`` and ``some`` a part of it; ``pause`` names partitions by value.
+# tests/sim/test_idioms.py runs the usual idioms of programs with the real client.
 SITUATIONS = {
-    "nothing assigned at the resume": (
+    "no assignment at the resume": (
         "join A; pause all; lost; resume all; join A -> nothing"
     ),
     "resume() with nothing assigned": (
         "join A; pause all; lost; resume; join A -> nothing"
     ),
-    "membership lost, others come": "join A; pause all; lost; join B -> B",
-    "one, lost twice, given back": "join A B; pause A; lost; lost; join A -> A",
-    "one, lost, a join of nothing": "join A B; pause A; lost; join; join A -> nothing",
-    "the only one, another is gained": "join A; pause A; join A B -> A",
-    "the only one is exchanged": "join A; pause A; join B -> nothing",
-    "a topic by a filter, gains of it": "join A C; some A; join A B C -> A B",
-    "a topic by a filter, gains of another": "join A C; some A; join A C E -> A",
-    "everything, a topic that had nothing here": "join A; pause all; join A C -> A",
+    "membership lost, others assigned": "join A; pause all; lost; join B -> B",
+    "one paused, lost twice, reassigned": "join A B; pause A; lost; lost; join A -> A",
+    "one paused, lost, an empty join": "join A B; pause A; lost; join; join A -> nothing",
+    "the only one paused, another gained": "join A; pause A; join A B -> A",
+    "the only one paused and replaced": "join A; pause A; join B -> nothing",
+    "a topic by a filter, gains in that topic": "join A C; some A; join A B C -> A B",
+    "a topic by a filter, gains in another topic": "join A C; some A; join A C E -> A",
+    "everything paused, a new topic": "join A; pause all; join A C -> A",
     "in several calls with a poll between": (
         "join A B; some A; poll; some B; join A B D -> A B"
     ),
-    "in several calls, one taken back": (
+    "in several calls, one resumed": (
         "join A B; some A; resume A; some B; join A B D -> B"
     ),
-    "in several calls, something else resumed": (
+    "in several calls, another topic resumed": (
         "join A B C; some A; resume C; some B; join A B D -> A B D"
     ),
     "some of a topic": "join A B; some A; join A B D -> A",
-    "objects of an earlier call": (
+    "partitions of an earlier assignment() call": (
         "join A; ask; join A B; pause what was asked; join A B D -> A B D"
     ),
-    "one is resumed, and the rest stays": (
+    "one is resumed, and the others stay paused": (
         "join A B; pause all; resume A; join A B D -> B"
     ),
-    "gains flow from a resume on": "join A B; pause all; join A B D; resume A -> B",
-    "what was named and is away ends with the whole": (
+    "gains flow after a resume": "join A B; pause all; join A B D; resume A -> B",
+    "a pause of an absent partition ends with the whole pause": (
         "join A B; pause all; join B; resume B; join A B -> nothing"
     ),
-    "what is named outlives its absence": (
+    "a named pause outlives an absence of its partition": (
         "join A B; pause all; join B D; join A B; resume D -> A B"
     ),
-    "a listener pauses what is gained": (
+    "a listener pauses a gained partition": (
         "join A; pause all; join A B; pause B; resume A -> B"
     ),
-    "assigned by hand, one kept": "join A; pause all; assign A B -> A",
-    "assigned by hand, away and back": "join A; pause A; assign B; assign A -> nothing",
-    "before it, and a join of nothing": "pause A; join; join A B -> A",
-    "before it, in the second assignment": "pause A; join B; join A B -> nothing",
-    "before it, and a resume of another": "pause A; resume C; join A B -> nothing",
-    "again before it, and again a resume of another": (
+    "assigned manually, one kept": "join A; pause all; assign A B -> A",
+    "assigned manually, absent for a time": "join A; pause A; assign B; assign A -> nothing",
+    "paused before an empty join": "pause A; join; join A B -> A",
+    "paused before two joins, absent in the first": "pause A; join B; join A B -> nothing",
+    "paused before the join, then another resumed": "pause A; resume C; join A B -> nothing",
+    "paused twice before the join, another resumed each time": (
         "pause A; resume C; pause A; resume C; join A B -> nothing"
     ),
-    "another's resume ends no whole pause": (
+    "a lift of another owner ends no whole pause": (
         "join A; pause all; lift another's A; join A B -> A B"
     ),
-    "the end of a block ends none": "join A; pause all; held B; join A B -> A B",
-    "resume_all ends it": "join A; pause all; resume_all; join A B -> nothing",
-    "for a time": "join A; all for 5 s; join A B; wait -> nothing",
-    "a name's time is over": "join A; pause all; A for 5 s; wait; join A B -> A B",
-    "the whole's time is over, the name's is not": (
+    "the end of a block ends no whole pause": "join A; pause all; held B; join A B -> A B",
+    "resume_all ends a whole pause": "join A; pause all; resume_all; join A B -> nothing",
+    "a whole pause with a limit": "join A; all for 5 s; join A B; wait -> nothing",
+    "a named pause expires": "join A; pause all; A for 5 s; wait; join A B -> A B",
+    "the limit of the whole pause passes, not that of a named pause": (
         "join A; all for 5 s; pause A; join A B; wait -> A"
     ),
-    "the whole's time is over while one is away": (
+    "the limit of the whole pause passes while one is absent": (
         "join A; all for 5 s; pause A; join B; wait; join A B -> nothing"
     ),
-    "it weakens no strict hold": "join A; strict A; pause A; join B; join A -> A",
-    "it outlasts a strict hold's time": "join A; strict for 5 s A; pause A; wait -> A",
-    "after a strict hold's time it is a plain one": (
+    "a plain pause keeps a strict hold": "join A; strict A; pause A; join B; join A -> A",
+    "a plain pause outlasts a strict hold": "join A; strict for 5 s A; pause A; wait -> A",
+    "a pause after a strict hold's limit is plain": (
         "join A; strict for 5 s A; pass; pause A; join B; join A -> nothing"
     ),
-    "placed over a strict hold it is plain when that is over": (
+    "a pause over a strict hold is plain after the hold's limit": (
         "join A; strict for 5 s A; pause A; wait; join B; join A -> nothing"
     ),
-    "placed over a strict hold it leaves that in force": (
+    "a pause over a strict hold leaves the hold in force": (
         "join A; strict for 5 s A; pause A; join B; join A -> A"
     ),
-    "placed over it again, too": (
+    "a second pause over a strict hold leaves the hold in force": (
         "join A; strict for 5 s A; pause A; A for 9 s; join B; join A -> A"
     ),
-    "what it leaves in force ends": (
+    "a strict hold under an ended pause expires": (
         "join A; strict for 5 s A; pause A; join B; join A; wait -> nothing"
     ),
-    "what it left in force while it was away ends": (
+    "a strict hold under an ended pause expires while absent": (
         "join A; strict for 5 s A; pause A; join B; wait; join A -> nothing"
     ),
-    "a strict hold, one over it for less, and that is over": (
+    "a shorter pause over a strict hold expires": (
         "join A; strict for 5 s A; pause A; A for 1 s; 2 s -> A"
     ),
-    "a strict hold and one over it while it is away, resumed": (
+    "a resume of another partition leaves an absent strict hold": (
         "join B; strict for 5 s A; pause A; resume B; join A -> A"
     ),
-    "the same by name": (
+    "a resume by name ends an absent strict hold": (
         "join B; strict for 5 s A; pause A; resume A; join A -> nothing"
     ),
-    "a strict hold and one over it, unsubscribed": (
+    "an unsubscribe leaves the strict hold under a pause": (
         "join A; strict for 5 s A; pause A; unsubscribe; join A -> A"
     ),
-    "a shorter pause by name leaves the whole pause as it is": (
+    "a shorter pause by name leaves the whole pause unchanged": (
         "join A B; pause all; some for 5 s A; wait; join A B D -> A B D"
     ),
     "a longer pause by name does not make the whole pause longer": (
         "join A B; all for 5 s; some A; wait -> A"
     ),
-    "a whole pause of several calls": (
+    "a whole pause made by several calls": (
         "join A B; some for 1 s A; some for 600 s B; join A B D -> A B D"
     ),
-    "it ends with the first of them": (
+    "a whole pause ends with the first limit of its calls": (
         "join A B; some for 1 s A; some for 600 s B; 2 s; join A B D -> B"
     ),
-    "a name that is over makes no whole pause": (
+    "an expired pause does not count toward a whole pause": (
         "join A B; some for 1 s A; 2 s; some B; join A B D -> B"
     ),
-    "nor one that was taken back": (
+    "a resumed pause does not count toward a whole pause": (
         "join A B; some for 1 s A; 2 s; some B; resume; some A; join A B D -> A B"
     ),
-    "a plain pause over one that lasts while assigned outlives a loss": (
+    "a plain pause over a while-assigned hold outlives a loss": (
         "join A B; while assigned A; pause A; lost; join A B -> A"
     ),
-    "an expired whole pause ends nothing that may be given back": (
+    "an expired whole pause ends no pause that may be needed again": (
         "join A B; all for 5 s; poll; pause A; lost; wait; join A B -> A"
     ),
-    "a whole pause that its listed owner lifts ends what is away": (
+    "a lift by the whole pause's owner ends absent pauses": (
         "join A B; pause all; join B; lift the whole; join A B -> B"
     ),
 }
 
 
 def play(lab, steps):
-    """Do these steps in order; capitals at the end of a step are partitions."""
+    """Run these steps in order; the capital letters at the end of a step are partitions."""
     asked = {}
     for step in steps.split("; "):
         what, names = re.fullmatch(r"(.+?)((?: [A-E])*)", step).groups()
@@ -200,7 +200,7 @@ def _act(lab, names, asked):
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
-def test_partitions_are_quiet_after_each_situation_as_its_row_says(situation):
+def test_quiet_partitions_after_each_situation_match_its_row(situation):
     steps, quiet = situation.split(" -> ")
     expected = (
         set() if quiet == "nothing" else {PARTITIONS[one] for one in quiet.split()}
@@ -218,7 +218,7 @@ def test_pause_of_a_topic_is_strict_beside_a_plain_pause_of_a_partition(lifetime
     assert found == {"orders": strict, "audit": lifetime, "audit:0": Lifetime.PLAIN}
 
 
-def test_whole_pause_is_a_hold_of_each_topic_with_reason_and_limit_of_the_call():
+def test_whole_pause_is_a_hold_of_each_topic_with_the_reason_and_limit_of_the_call():
     lab = LedgerLab(owns=[A, C])
     snapshot = lab.assignment()
     lab.pause(*handed(snapshot), snapshot=snapshot, reason="full", for_=5.0)
@@ -232,7 +232,7 @@ def test_whole_pause_is_a_hold_of_each_topic_with_reason_and_limit_of_the_call()
 
 
 def carrying(*partitions, owns=()):
-    """Return a lab whose group knows the pauses of some partitions."""
+    """Return a lab in which the group hands over the pauses of these partitions."""
     lab = LedgerLab(owns=owns)
     lab.ledger.carried = frozenset(partitions)
     return lab
@@ -255,7 +255,7 @@ def test_pauses_under_a_whole_pause_are_not_handed_over():
     ],
     ids=["paused here", "owned again since"],
 )
-def test_pause_is_taken_over_for_the_same_ownership_if_none_exists_here(
+def test_pause_is_taken_over_for_the_same_ownership_unless_the_member_has_its_own(
     own, steps, reasons
 ):
     lab = carrying(A, B, C, owns=[A, B])
@@ -268,7 +268,7 @@ def test_pause_is_taken_over_for_the_same_ownership_if_none_exists_here(
     assert found == reasons
 
 
-def test_pause_that_was_taken_over_is_a_warning_with_the_call_that_lifts_it():
+def test_taken_over_pause_causes_a_warning_with_the_call_that_lifts_the_pause():
     lab = carrying(A, B, C)
     play(lab, "join A B; pause B")
     lab.log.events.clear()
@@ -289,7 +289,7 @@ def test_pause_that_was_taken_over_is_a_warning_with_the_call_that_lifts_it():
         (Cause.CLOSED, set()),
     ],
 )
-def test_pauses_of_revoked_partitions_that_are_not_handed_over_are_reported(
+def test_pauses_of_revoked_partitions_are_reported_unless_they_are_handed_over(
     cause, left
 ):
     lab = carrying(C, owns=[A, B, C])
@@ -323,7 +323,7 @@ def caused(lab, steps):
 
 
 def only(lab, steps, kind):
-    """Return the one event that these steps cause; it is of this kind."""
+    """Return the only event that these steps cause, which must be of this kind."""
     (event,) = caused(lab, steps)
     assert isinstance(event, kind)
     return event
@@ -338,7 +338,7 @@ def scopes_of(holds):
     return [str(hold.scope) for hold in holds]
 
 
-def test_end_of_a_plain_pause_advises_a_lifetime_unless_it_is_handed_over():
+def test_end_of_a_plain_pause_advises_a_lifetime_unless_the_pause_is_handed_over():
     lab = carrying(A)
     play(lab, "join A B; pause A B")
     ended, left = caused(lab, "join C")
@@ -354,7 +354,7 @@ def test_end_of_a_plain_pause_advises_a_lifetime_unless_it_is_handed_over():
 
 
 @pytest.mark.parametrize("how", ["assign B", "unsubscribe", "close"])
-def test_end_by_the_applications_call_is_debug_for_its_own_holds_only(how):
+def test_hold_ended_by_a_call_causes_a_debug_event_only_for_the_applications_holds(how):
     lab = played("join A; pause A")
     own = only(lab, how, events.HoldsEnded)
     assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
@@ -364,7 +364,7 @@ def test_end_by_the_applications_call_is_debug_for_its_own_holds_only(how):
 
 
 def test_end_of_a_whole_pause_names_the_partitions_that_flow():
-    """``assign`` ends it and keeps B, which was gained under it and never named."""
+    """``assign`` ends the whole pause, so B flows, which was gained and never named."""
     lab = played("join A; pause all; join A B")
     ended = only(lab, "assign A B", events.HoldsEnded)
     assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
@@ -385,8 +385,8 @@ def test_close_ends_all_holds_but_those_of_operators():
     assert set(ended.holds) == before - set(theirs)
 
 
-def test_partitions_that_left_quiet_are_forgotten_after_ten_thousand_others():
-    """Topics with ever new names come and go under a hold of everything."""
+def test_partitions_that_left_while_quiet_are_forgotten_after_ten_thousand_others():
+    """Topics with ever new names may come and go under a hold of everything."""
     topics = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
     lab = LedgerLab(owns=topics)
     lab.hold(ALL, owner="ops")
@@ -401,7 +401,7 @@ def test_partitions_that_left_quiet_are_forgotten_after_ten_thousand_others():
     ["join B", "lost; join B", "join; join B", "join A B; join B"],
     ids=["eager", "membership lost", "cooperative", "gained before"],
 )
-def test_whole_pause_without_a_paused_name_left_is_a_warning_once(steps):
+def test_whole_pause_that_loses_its_last_named_partition_causes_one_warning(steps):
     lab = played("join A; pause all")
     found = assigned_while_held(lab, steps)
     assert (found[-1].partitions, found[-1].severity) == ((B,), "warning")
@@ -422,10 +422,8 @@ def test_whole_pause_without_a_paused_name_left_is_a_warning_once(steps):
     ],
     ids=["a gain", "everything", "everything, and a gain", "one"],
 )
-def test_plain_pause_that_a_rebalance_keeps_is_reported_as_information(
-    steps, partitions
-):
-    """Each eager rebalance causes that, so the event is neither a warning nor an alarm."""
+def test_plain_pause_kept_by_a_rebalance_is_reported_as_information(steps, partitions):
+    """Each eager rebalance causes the event, which is neither a warning nor an alarm."""
     lab = LedgerLab()
     (event,) = assigned_while_held(lab, steps)
     assert (event.partitions, event.severity) == (partitions, "info")
@@ -433,7 +431,7 @@ def test_plain_pause_that_a_rebalance_keeps_is_reported_as_information(
     assert lab.ledger.counts.alarms["assigned_while_held"] == 0
 
 
-def test_lost_partition_that_comes_back_leaves_no_whole_pause_alone():
+def test_return_of_a_lost_partition_does_not_leave_a_whole_pause_alone():
     lab = played("join A; pause all; join A B")
     (event,) = assigned_while_held(lab, "lost B; join A B")
     assert not event.is_left_alone
@@ -449,8 +447,8 @@ def test_lost_partition_that_comes_back_leaves_no_whole_pause_alone():
     ],
     ids=["everything", "everything, and a gain", "one", "lost twice"],
 )
-def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(steps, lost):
-    """In kafka-python it ends with the membership, and a program may rely on that."""
+def test_plain_pause_that_outlives_a_lost_membership_causes_one_warning(steps, lost):
+    """In kafka-python, a pause ends with the membership, and a program may rely on that."""
     lab = LedgerLab()
     first, second = assigned_while_held(lab, f"{steps}; prepared; join A B")
     assert (first.severity, first.lost, second.severity) == ("warning", lost, "info")
@@ -458,7 +456,7 @@ def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(steps, lo
     assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
-def test_strict_hold_beside_plain_pauses_is_a_warning_at_the_next_assignment():
+def test_strict_hold_beside_plain_pauses_causes_a_warning_at_the_next_assignment():
     lab = LedgerLab()
     lab.hold(ORDERS)
     (event,) = assigned_while_held(lab, "join A B; pause all; lost; join A B")
@@ -466,7 +464,7 @@ def test_strict_hold_beside_plain_pauses_is_a_warning_at_the_next_assignment():
     assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
-def test_resume_that_ends_a_whole_and_a_waiting_pause_is_one_event():
+def test_resume_that_ends_a_whole_pause_and_a_waiting_pause_emits_one_event():
     lab = played("join A; pause all; join A B; pause E")
     removed = only(lab, "resume all", events.HoldsRemoved)
     assert {hold.key for hold in removed.holds} == {
@@ -507,7 +505,7 @@ RESUMES = {
 def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
     before, resume, besides, waiting
 ):
-    """The waiting pause is a warning, as it never comes into force."""
+    """A waiting pause causes a warning, because the pause never takes effect."""
     lab = played(before)
     play(lab, resume)
     removed = lab.log.only(events.HoldsRemoved)
@@ -522,6 +520,6 @@ def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
         assert "pause('orders')" in (removed.advice or "")
 
 
-def test_whole_pause_ends_with_the_last_name_if_that_ends_first():
+def test_whole_pause_ends_if_the_last_named_pause_expires_first():
     lab = played("join A B; some A; some for 1 s B; 2 s")
     assert lab.quiet() == {A}

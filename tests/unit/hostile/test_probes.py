@@ -1,4 +1,4 @@
-"""The HTTP port of ``safeconsumer run --probes`` under hostile requests."""
+"""Tests the HTTP port of ``safeconsumer run --probes`` with hostile requests."""
 
 import socket
 import threading
@@ -53,14 +53,14 @@ def status(answer):
 
 
 def is_answered(port):
-    """Return whether a client gets its answer; a busy machine may cut even this one off."""
+    """Return whether a client gets a response, which a busy machine may also cut off."""
     answer = ask(port, b"GET /live HTTP/1.0\r\n\r\n")
     return answer and status(answer) == 200
 
 
 @pytest.mark.parametrize("patience", [3.0])
-def test_clients_that_send_nothing_are_cut(port):
-    """Fifty unfinished requests keep no thread and no socket; other clients do not wait."""
+def test_clients_with_unfinished_requests_are_disconnected(port):
+    """Fifty unfinished requests hold no threads or sockets, and other clients do not wait."""
     before = threading.active_count()
     with ExitStack() as stack:
         slow = [
@@ -99,14 +99,14 @@ def test_clients_that_send_nothing_are_cut(port):
     ids=short,
 )
 def test_only_the_two_probes_are_answered(port, request_, expected):
-    """Bodies are not read; a second request in one is not answered."""
+    """The port does not read bodies, and does not answer a second request in a body."""
     answer = ask(port, request_)
     assert answer.count(b"Content-Length:") <= 1
     assert (b"HTTP/1.0 %d" % expected in answer) or expected == 400
     assert answer.count(b"HTTP/1.0") <= 1
 
 
-def test_a_client_that_hangs_up_leaves_no_traceback(port, capfd):
+def test_client_that_hangs_up_leaves_no_traceback(port, capfd):
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", port))
         linger = b"\x01\0\0\0\0\0\0\0"  # reset on close
@@ -118,7 +118,7 @@ def test_a_client_that_hangs_up_leaves_no_traceback(port, capfd):
 
 
 @pytest.mark.parametrize("host", ["::1", "::"])
-def test_a_port_on_an_ipv6_address_answers(alive, host):
+def test_port_on_an_ipv6_address_answers(alive, host):
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

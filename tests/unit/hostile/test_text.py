@@ -1,4 +1,4 @@
-"""Hostile text: in patterns and names, and printed on a terminal."""
+"""Tests hostile text in patterns, in names and in terminal output."""
 
 import pytest
 from click.testing import CliRunner
@@ -15,15 +15,15 @@ CLEAR = "\x1b[2J"
 
 
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])
-def test_a_pattern_that_is_not_unicode_is_refused(text):
-    """Such a pattern, made from bytes that are not UTF-8, could not be encoded anywhere."""
+def test_pattern_that_is_not_unicode_is_refused(text):
+    """A pattern made from bytes that are not UTF-8 could not be encoded anywhere."""
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         scopes.parse(text)
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         patterns.parse(text)
 
 
-def test_a_command_refuses_a_pattern_that_is_not_unicode_in_one_line():
+def test_command_refuses_a_pattern_that_is_not_unicode_in_one_line():
     """The command exits with status 2 before it sends a request to a broker."""
     command = ["pause", "re:\udcff", "--group", "g", "--reason", "x"]
     ended = CliRunner().invoke(safeconsumer, [*command, "--bootstrap", "127.0.0.1:1"])
@@ -42,12 +42,12 @@ def test_a_command_refuses_a_pattern_that_is_not_unicode_in_one_line():
     ids=short,
 )
 def test_control_characters_are_shown_escaped(text, shown):
-    """Among them are escapes, newlines, direction marks and halves of characters."""
+    """The characters include escapes, newlines, direction marks and surrogates."""
     assert printable(text) == shown
 
 
-def test_journals_cannot_steer_a_terminal(tmp_path):
-    """Names in journals and names of their files are escaped; no line is forged."""
+def test_journals_cannot_inject_terminal_sequences(tmp_path):
+    """Names in journals and file names are escaped, so they cannot forge lines."""
     member = MemberJournal(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)
     (tmp_path / "a.journal").write_text(member.text())

@@ -41,12 +41,12 @@ def written(folder, *calls, end=None):
         ([[3, 2]], [(3, 4, 1, None), (2, 3, 1, None)], {"A4"}),
     ],
 )
-def test_missing_and_repeated_offsets_are_written(tmp_path, calls, runs, broken):
+def test_missing_and_repeated_offsets_are_recorded(tmp_path, calls, runs, broken):
     assert written(tmp_path, *calls) == [runs, broken]
 
 
-def test_offsets_before_the_next_position_are_not_delivered(tmp_path):
-    """The next run begins at the position; the offsets before it may be records."""
+def test_offsets_before_the_next_position_do_not_count_as_delivered(tmp_path):
+    """The offsets between the last record and the next position may have had records."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
     assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
@@ -57,7 +57,7 @@ def test_only_the_last_of_two_runs_ends_at_the_position(tmp_path):
 
 
 def test_forgotten_partitions_free_their_memory(tmp_path):
-    """Topics with ever new names would fill the memory of a long run."""
+    """Otherwise topics with ever new names would fill the memory of a long run."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
     gc.collect()
     tracemalloc.start()
@@ -73,9 +73,11 @@ def test_forgotten_partitions_free_their_memory(tmp_path):
     assert kept < 100_000
 
 
-@pytest.mark.parametrize("offsets", [[5, 6], [50, 51]], ids=["before it", "after it"])
-def test_a_seek_during_a_poll_makes_the_position_unknown(tmp_path, offsets):
-    """The poll may have read before the seek or after it."""
+@pytest.mark.parametrize(
+    "offsets", [[5, 6], [50, 51]], ids=["before the seek", "after the seek"]
+)
+def test_seek_during_a_poll_makes_the_position_unknown(tmp_path, offsets):
+    """The poll may have read before or after the seek."""
     writer = JournalWriter(tmp_path, member="reader")
     came = Deliveries(writer)
     came.begins_at(("orders", 0), 5)

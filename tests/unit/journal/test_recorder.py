@@ -1,4 +1,4 @@
-"""Entries that a consumer with a journal writes by itself."""
+"""Tests the entries that a consumer with a journal writes."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import read
 
 
-def test_an_operators_hold_is_written(tmp_path):
+def test_operators_hold_is_written(tmp_path):
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
     scope = scopes.parse("orders")
@@ -35,8 +35,10 @@ def test_an_operators_hold_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("is_full", [True, False], ids=["disk full", "interrupted"])
-def test_a_call_that_is_not_made_returns_as_failed(tmp_path, monkeypatch, is_full):
-    """The audit then counted the seek as unfinished and the resume as done."""
+def test_call_that_cannot_be_recorded_is_written_as_failed(
+    tmp_path, monkeypatch, is_full
+):
+    """Earlier, the audit counted such a seek as unfinished and such a resume as done."""
     journal = JournalWriter(tmp_path)
     recorder, write = Recorder(journal, "a", ""), os.write
 
@@ -62,8 +64,8 @@ def test_a_call_that_is_not_made_returns_as_failed(tmp_path, monkeypatch, is_ful
     ]
 
 
-def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
-    """The pause has not ended by itself."""
+def test_resume_of_a_plain_pause_is_written_as_the_lift_of_its_hold(tmp_path):
+    """The entry gives the resume as the cause of the lift."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
     scope = scopes.parse("orders:0")
@@ -75,8 +77,8 @@ def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
     assert [(one.event, one["why"]) for one in entries] == [("lift", "resume")] * 2
 
 
-def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
-    """Two at once would be judged by each other's holds, so each has its own journal."""
+def test_writer_serves_one_consumer_at_a_time(tmp_path):
+    """Two consumers in one journal would be judged by each other's holds."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):
@@ -87,7 +89,7 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
     with pytest.raises(JournalError, match="another consumer"):
         Recorder(writer, "c", "g")
     second.write("working", {"order": "key"})
-    del second  # a program that forgets to close it
+    del second  # a program may forget to close its consumer
     path = writer.path
     Recorder(writer, "c", "g").end()
     writer.renew()
@@ -97,8 +99,8 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("group", ["", None, "other"])
-def test_a_writer_is_for_one_group(tmp_path, group):
-    """A member of another group would be judged with this one; the writer stays free."""
+def test_writer_serves_members_of_one_group_only(tmp_path, group):
+    """The writer refuses a member of another group, and can still serve its own group."""
     writer = JournalWriter(tmp_path, group="g")
     with pytest.raises(JournalError, match=r"for the group 'g'.*give it group='"):
         Recorder(writer, "a", group)
@@ -106,10 +108,10 @@ def test_a_writer_is_for_one_group(tmp_path, group):
     assert read(writer.path).lines == []
 
 
-def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range(
+def test_log_start_is_written_once_after_each_position_that_was_out_of_range(
     tmp_path,
 ):
-    """An answer to an earlier fetch, or of an old broker, proves nothing."""
+    """A response to an earlier fetch or from an old broker does not prove the log start."""
     journal = JournalWriter(tmp_path)
     recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
     recorder.log_starts_at(tp, 3, 5)
@@ -126,7 +128,7 @@ def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range
     assert [one["first"] for one in found] == [20, 40]
 
 
-def test_a_log_that_begins_at_0_is_written(tmp_path):
+def test_log_that_starts_at_0_is_written(tmp_path):
     journal = JournalWriter(tmp_path)
     recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
     recorder.begins_at(tp, 8)
@@ -136,8 +138,10 @@ def test_a_log_that_begins_at_0_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("group", ["", "g"])
-def test_the_log_start_is_written_where_an_ownership_finds_no_commit(tmp_path, group):
-    """An answer to a fetch of the previous ownership proves nothing."""
+def test_log_start_is_written_if_an_ownership_finds_no_committed_offset(
+    tmp_path, group
+):
+    """A response to a fetch of the previous ownership does not prove the log start."""
     journal = JournalWriter(tmp_path, group=group)
     recorder, tp = Recorder(journal, "a", group), TopicPartition("orders", 0)
     if group:
@@ -150,8 +154,8 @@ def test_the_log_start_is_written_where_an_ownership_finds_no_commit(tmp_path, g
     assert [one["first"] for one in found] == [8]
 
 
-def test_a_transaction_is_noted_once_in_an_ownership(tmp_path):
-    """The topic of the next ownership may be another one of the same name."""
+def test_transaction_is_recorded_once_per_ownership(tmp_path):
+    """The topic of the next ownership may be another topic of the same name."""
     journal = JournalWriter(tmp_path)
     recorder = Recorder(journal, "a", "")
     tp = TopicPartition("orders", 0)
@@ -167,7 +171,7 @@ def test_a_transaction_is_noted_once_in_an_ownership(tmp_path):
     ]
 
 
-def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path):
+def test_brokers_clock_is_written_once_a_minute_and_when_the_clock_is_set(tmp_path):
     """Both bounds are relative to the journal's time; brokers truncate to milliseconds."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
@@ -214,7 +218,7 @@ def test_idle_member_writes_its_commits_once_despite_clock_steps(tmp_path):
     assert written == [*once, *[clock] * 3, *once, clock, "unseen", clock, *once]
 
 
-def test_only_its_owner_can_read_a_journal(tmp_path):
-    """A worker's entries have the keys of records."""
+def test_journal_file_is_readable_only_by_its_owner(tmp_path):
+    """A worker's entries contain the keys of records."""
     journal = JournalWriter(tmp_path)
     assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600

@@ -14,10 +14,10 @@ from tests.harness.processes import forked
 from tests.harness.waiting import end_of, wait_for
 
 
-def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
-    """The soak found that journals of a busy machine differed by 26 ms."""
+def test_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
+    """In a soak test, the journals of a busy machine differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
-    passed = itertools.accumulate(steps)  # it waits before the second reading
+    passed = itertools.accumulate(steps)  # a long wait precedes the second reading
     journal = JournalWriter(
         tmp_path,
         clock=lambda: float(next(passed)),
@@ -26,7 +26,7 @@ def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
     assert journal.now() - next(passed) == pytest.approx(5000, abs=2)
 
 
-def test_a_child_forked_in_the_middle_of_a_write_can_write(tmp_path):
+def test_child_forked_during_a_write_can_write(tmp_path):
     """The thread that holds the lock does not exist in the child."""
     journal = JournalWriter(tmp_path)
     is_held, may_end = threading.Event(), threading.Event()
@@ -46,10 +46,10 @@ def test_a_child_forked_in_the_middle_of_a_write_can_write(tmp_path):
 
 
 @pytest.mark.parametrize("written", [0, 7], ids=["nothing", "half a line"])
-def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
+def test_entry_without_disk_space_is_written_before_the_next_entry(
     tmp_path, monkeypatch, written
 ):
-    """Calls raise until there is room; half a line does not stay in the file."""
+    """Calls raise an error until there is space, and no partial line stays in the file."""
     journal = JournalWriter(tmp_path)
     journal.write("a", {})
     write = os.write
@@ -79,10 +79,10 @@ class User:
 
 
 @pytest.mark.parametrize("before", [[], ["a"]], ids=["only entry", "later entry"])
-def test_an_entry_that_waits_is_written_before_the_next_consumers_journal_begins(
+def test_pending_entry_is_written_before_the_journal_of_the_next_consumer_begins(
     tmp_path, monkeypatch, before
 ):
-    """It belongs to the previous consumer; a full disk makes the writer refuse the next."""
+    """While the disk is full, the writer refuses the next consumer."""
     journal = JournalWriter(tmp_path)
     first, users = journal.path, [User(), User()]
     journal.serve(users[0], "")
@@ -105,10 +105,10 @@ def test_an_entry_that_waits_is_written_before_the_next_consumers_journal_begins
     assert [one.event for one in read(journal.path).lines] == ["c"]
 
 
-def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
+def test_parts_stay_in_their_folder_when_the_program_changes_its_directory(
     tmp_path, monkeypatch
 ):
-    """A daemon changes its folder; earlier, the audit missed its later parts."""
+    """A daemon may change its directory; earlier, the audit missed its later parts."""
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
     journal = JournalWriter("journals", part_bytes=1)
@@ -120,10 +120,10 @@ def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
 
 
 @pytest.mark.parametrize("part_bytes", [None, 1], ids=["entry", "head of a part"])
-def test_a_timeout_that_a_signal_handler_raises_in_a_write_is_not_the_journals(
+def test_timeout_raised_by_a_signal_handler_in_a_write_reaches_the_program(
     tmp_path, monkeypatch, part_bytes
 ):
-    """TimeoutError is an OSError, but the program that raised it waits for it."""
+    """TimeoutError is an OSError, but the program expects its own exception."""
     journal, write = JournalWriter(tmp_path, part_bytes=part_bytes), os.write
 
     def interrupted(file, data):

@@ -1,4 +1,4 @@
-"""A bad target or setting is a typed error that names it, and changes nothing (P4, P5)."""
+"""A bad target or setting raises a typed error and changes nothing (P4, P5)."""
 
 import math
 import re
@@ -32,7 +32,7 @@ BAD_TARGETS = [
     (("orders", 0), TargetTypeError, "orders"),
     ([A], TargetTypeError, "orders"),
     ({A}, TargetTypeError, r"pause\(\*targets\)"),
-    # Each form has one example; unit/holds/test_scopes.py has the others.
+    # This list has one example of each form; unit/holds/test_scopes.py has more.
     ("a b", ScopeSyntaxError, "a b"),
     ("orders:x", ScopeSyntaxError, "orders:x"),
     ("re:(", ScopeSyntaxError, "re:"),
@@ -41,7 +41,7 @@ BAD_TARGETS = [
     (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
     (TopicPartition("a b", 0), IllegalTargetError, "a b"),
     ("..", IllegalTargetError, "'..'"),
-    ("orders:2-0", IllegalTargetError, "a range goes up"),
+    ("orders:2-0", IllegalTargetError, "a range must be ascending"),
 ]
 ELSEWHERE = [
     ("orders:7", NotConsumedError, "orders:7"),
@@ -62,8 +62,8 @@ def consumer(safe):
 @pytest.mark.parametrize(
     ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
 )
-def test_a_bad_target_pauses_nothing(consumer, target, error, named):
-    """The bad target may be anywhere among good ones. No ``KeyError`` is raised (P5)."""
+def test_bad_target_pauses_nothing(consumer, target, error, named):
+    """The bad target may be anywhere among good targets, and no ``KeyError`` is raised."""
     for at in range(3):
         targets = [A, B]
         targets.insert(at, target)
@@ -94,11 +94,11 @@ def test_resume_and_explain_refuse_a_bad_target(consumer, target, error, named):
         (IllegalTargetError, {IllegalStateError, NotConsumedError, ScopeSyntaxError}),
     ],
 )
-def test_upstreams_illegal_state_catches_unassigned_targets(kind, parents):
+def test_upstreams_illegal_state_error_covers_unassigned_targets(kind, parents):
     assert all(issubclass(kind, parent) for parent in parents)
 
 
-def test_hold_as_a_target_is_an_error_that_names_its_scope(consumer):
+def test_hold_as_a_target_raises_an_error_that_names_its_scope(consumer):
     consumer.pause("orders")
     (hold,) = consumer.holds()
     with pytest.raises(TargetTypeError, match=r"hold\.scope"):
@@ -107,7 +107,7 @@ def test_hold_as_a_target_is_an_error_that_names_its_scope(consumer):
 
 
 @pytest.mark.parametrize("target", ["orders", re.compile("orders")], ids=short)
-def test_explain_takes_one_partition(consumer, target):
+def test_explain_accepts_only_a_single_partition(consumer, target):
     with pytest.raises(TargetTypeError):
         consumer.explain(target)
 
@@ -130,8 +130,8 @@ BAD_SETTINGS = {
     [(name, value) for name, values in BAD_SETTINGS.items() for value in values],
     ids=short,
 )
-def test_a_bad_setting_pauses_nothing(consumer, name, value):
-    """The call raises a ``ValueError``, also without targets."""
+def test_bad_setting_pauses_nothing(consumer, name, value):
+    """The call raises a ``ValueError``, even without targets."""
     calls = [
         consumer.pause_all,
         consumer.pause,
@@ -164,10 +164,10 @@ def test_a_bad_setting_pauses_nothing(consumer, name, value):
     ],
     ids=short,
 )
-def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
+def test_bad_constructor_argument_is_refused_before_anything_is_opened(
     configs, error, says
 ):
-    """The constructor raises, not the first ``poll``, and leaves no thread."""
+    """The constructor, not the first ``poll``, raises the error and leaves no thread."""
     before = set(threading.enumerate())
     with pytest.raises(error, match=says):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", **configs)
@@ -177,7 +177,7 @@ def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
 @pytest.mark.parametrize(
     "wrong",
     [
-        TopicPartition("orders", 0),  # the brackets were forgotten
+        TopicPartition("orders", 0),  # without the brackets
         {0, 1},
         [None],
         [("orders", 0)],
@@ -186,8 +186,8 @@ def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
     ],
     ids=short,
 )
-def test_a_wrong_assignment_is_refused_and_changes_nothing(consumer, wrong):
-    """A correct assignment afterwards works."""
+def test_wrong_assignment_is_refused_and_changes_nothing(consumer, wrong):
+    """A later correct assignment succeeds."""
     with pytest.raises(TargetTypeError, match="TopicPartition"):
         consumer.assign(wrong)
     assert consumer.assignment() == {A, B}

@@ -1,4 +1,4 @@
-"""The buffer of an ownership, parked buffers, and positions of undelivered records."""
+"""Tests an ownership's buffer, parked buffers, and positions of undelivered records."""
 
 import pytest
 from kafka import TopicPartition
@@ -15,7 +15,7 @@ START = OffsetAndMetadata(0, "", -1)
 
 
 class Batch:
-    """An open batch of upstream's: records, and perhaps an error behind them."""
+    """An open batch of upstream's with records and perhaps an error after them."""
 
     _next_inline_exception = None
     leader_epoch = 5
@@ -63,8 +63,8 @@ def _offsets(records):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
-def test_records_that_were_put_back_come_before_the_rest(step):
-    """The records come in order, with the right position behind each take."""
+def test_records_put_back_are_taken_before_the_rest(step):
+    """The records stay in order, and the position after each take is correct."""
     buffer = _filled()
     assert _offsets(buffer.take(3)) == [0, 1, 2]
     buffer.move_cursor(0, 0)
@@ -77,8 +77,8 @@ def test_records_that_were_put_back_come_before_the_rest(step):
     assert got == [0, 1, 2, 3, 4]
 
 
-def test_forgetting_keeps_the_records_from_the_position_on():
-    """A position may be in a gap, too."""
+def test_forget_keeps_the_records_from_the_position_on():
+    """The position may be in a gap between two records."""
     buffer = _filled(2)
     buffer.move_cursor(2, 0)
     for position, expected in ((2, [2, 3, 4, 5, 6]), (4, [4, 5, 6]), (6, [6]), (7, [])):
@@ -88,8 +88,8 @@ def test_forgetting_keeps_the_records_from_the_position_on():
     assert buffer.is_empty
 
 
-def test_a_position_outside_of_the_buffer_empties_it():
-    """Delivered records are not delivered again; an open batch that begins there stays."""
+def test_position_outside_of_the_buffer_empties_the_buffer():
+    """Delivered records are not delivered again, and an open batch at the position stays."""
     buffer = _filled()
     buffer.take(3)
     buffer.forget(3, 0)
@@ -97,15 +97,15 @@ def test_a_position_outside_of_the_buffer_empties_it():
     assert buffer.is_empty
     buffer = _filled()
     buffer.take(3)
-    buffer.move_cursor(3, 1)  # a seek to its own position
+    buffer.move_cursor(3, 1)  # a seek to the current position
     assert (buffer.taken, buffer.is_open) == ([], True)
     assert _offsets(buffer.take(9)) == [3, 4]
     buffer.move_cursor(0, 2)
     assert buffer.is_empty
 
 
-def test_an_error_in_the_batch_comes_after_its_records():
-    """After the error only records that were put back come."""
+def test_error_in_the_batch_is_raised_after_its_records():
+    """After the error, the buffer returns only records that were put back."""
     buffer = _filled(0, 2, ValueError("broken"))
     assert _offsets(buffer.take(9)) == [0, 1]
     assert buffer.reached(START).offset == 2
@@ -128,7 +128,7 @@ def test_batch_that_lost_records_is_dropped():
     assert buffer.is_empty
 
 
-def test_records_behind_a_dropped_batch_do_not_continue_it():
+def test_records_after_a_dropped_batch_do_not_continue_the_batch():
     buffer = _filled()
     buffer.take(5)
     buffer.close_open()
@@ -143,12 +143,12 @@ def test_records_behind_a_dropped_batch_do_not_continue_it():
 
 @pytest.fixture
 def buffers():
-    """Make buffers with room for 100 parked bytes."""
+    """Return buffers with room for 100 parked bytes."""
     return Buffers(100)
 
 
-def test_the_oldest_parked_buffers_are_dropped_as_a_whole(buffers):
-    """A buffer to which an answer comes, or that is parked again, is the newest."""
+def test_oldest_parked_buffers_are_dropped_completely(buffers):
+    """A buffer becomes the newest if it receives a response or is parked again."""
     each = {tp: _filled(size=50) for tp in (A, B, C)}
     batches = [buffer.batch for buffer in each.values()]
     buffers.park(A, each[A])
@@ -167,8 +167,8 @@ def test_the_oldest_parked_buffers_are_dropped_as_a_whole(buffers):
     assert buffers.drop_excess() == {A: 40}
 
 
-def test_records_that_were_put_back_count_by_their_values(buffers):
-    """The answer counts in full as long as one of its records has not been read."""
+def test_records_put_back_count_by_the_size_of_their_values(buffers):
+    """A response counts in full until all its records have been read."""
     buffer = _filled(size=50)
     buffer.take(3)
     assert buffer.count_bytes() == 50
@@ -192,8 +192,8 @@ def test_resumed_buffers_are_read_first_in_the_order_of_parking(buffers):
     assert list(buffers.waiting) == [A, B, C]
 
 
-def test_a_dropped_answer_is_recorded_as_empty_in_upstreams_metrics():
-    """Upstream's metrics wait for a value for each partition of an answer."""
+def test_dropped_response_is_recorded_as_empty_in_upstreams_metrics():
+    """Upstream's metrics wait for a value for each partition of a response."""
     recorded = []
 
     class Aggregator:
@@ -210,7 +210,7 @@ def test_a_dropped_answer_is_recorded_as_empty_in_upstreams_metrics():
 
 @pytest.fixture
 def subscription():
-    """Make a subscription with A at offset 0."""
+    """Return a subscription with A at offset 0."""
     made = LedgerSubscription()
     made.assign_from_user([A])
     made.seek(A, 0)

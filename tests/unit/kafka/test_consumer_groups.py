@@ -10,7 +10,7 @@ from safeconsumer._kafka.of_group.consumer_groups import (
     describe_consumer_groups,
 )
 
-# Apache Kafka 4.1's answers about an unknown group, a group of kafka-python's consumer,
+# Apache Kafka 4.1's responses about an unknown group, a group of kafka-python's consumer,
 # and a group of confluent-kafka.
 ANSWER = bytes.fromhex(
     "000000000300451847726f7570206e6f73756368206e6f7420666f756e642e076e6f737563680100"
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 class Coordinator:
-    """An admin client that answers with an object, and keeps the requests."""
+    """An admin client that returns a given response and records the requests."""
 
     def __init__(self, answer):
         self._answer, self.sent = answer, []
@@ -51,7 +51,7 @@ class Coordinator:
         return self._answer
 
 
-def test_an_answer_of_apache_kafka_is_decoded():
+def test_response_of_apache_kafka_is_decoded():
     admin = Coordinator(ConsumerGroupDescribeResponse.decode(ANSWER, version=1))
     found = describe_consumer_groups(admin, ["g", "nosuch"], 7)
     assert list(found) == ["g"]
@@ -69,7 +69,7 @@ def test_an_answer_of_apache_kafka_is_decoded():
     assert (node, request.group_ids) == (7, ["g", "nosuch"])
 
 
-def test_an_error_of_a_group_is_reported_with_that_group():
+def test_error_of_a_group_is_reported_with_that_group():
     answer = ConsumerGroupDescribeResponse(
         groups=[ConsumerGroupDescribeResponse.DescribedGroup(**REFUSED, version=1)],
         version=1,
@@ -79,8 +79,8 @@ def test_an_error_of_a_group_is_reported_with_that_group():
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_request_has_kafkas_number_and_versions(version):
-    """Kafka's number 69; both versions are flexible."""
+def test_request_has_kafkas_api_key_and_versions(version):
+    """The API key is 69, and both versions are flexible."""
     request = ConsumerGroupDescribeRequest(
         group_ids=["g"], include_authorized_operations=False, version=version
     )

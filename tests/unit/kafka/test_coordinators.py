@@ -1,4 +1,4 @@
-"""Requests about many groups at once, with errors for some of them."""
+"""Tests requests about many groups together, with errors for some groups."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ in_both = pytest.mark.parametrize("broker", [(2, 8), (4, 0)], ids=["old", "new"]
 
 
 def admin_of(broker, answer):
-    """Return an admin client of such a broker, and the requests that it has sent."""
+    """Return an admin client of this broker version, and the requests that it sends."""
 
     def run(ask, *arguments):
         asking = ask(*arguments)
@@ -43,7 +43,7 @@ def admin_of(broker, answer):
 
 
 def offsets(request):
-    """Answer: each group has committed 7 of t, and one is refused."""
+    """Respond that each group has committed offset 7 of t, or with the group's error."""
     partition = SimpleNamespace(
         partition_index=0,
         error_code=0,
@@ -69,7 +69,7 @@ def offsets(request):
 
 
 def brokers(request):
-    """Answer: broker 3 coordinates each group, and one is refused."""
+    """Respond that broker 3 coordinates each group, or with the group's error."""
 
     def row(name):
         error = REFUSED.get(name)
@@ -83,7 +83,7 @@ def brokers(request):
 
 
 @in_both
-def test_an_error_for_one_group_does_not_hide_the_offsets_of_others(broker):
+def test_error_for_one_group_does_not_hide_the_offsets_of_other_groups(broker):
     admin, sent = admin_of(broker, offsets)
     found, refused = committed_offsets(admin, 3, NAMES)
     assert {name: one[T].offset for name, one in found.items()} == {"a": 7, "c": 7}
@@ -93,8 +93,8 @@ def test_an_error_for_one_group_does_not_hide_the_offsets_of_others(broker):
 
 
 @in_both
-def test_an_error_for_one_group_does_not_hide_the_coordinators_of_others(broker):
-    """The client asks again only for refused groups."""
+def test_error_for_one_group_does_not_hide_the_coordinators_of_other_groups(broker):
+    """The client repeats the request only for refused groups."""
     admin, sent = admin_of(broker, brokers)
     found, refused = coordinators(admin, NAMES)
     assert found == {"a": 3, "c": 3}

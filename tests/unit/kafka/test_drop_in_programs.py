@@ -1,4 +1,4 @@
-"""Programs written for kafka-python, with one import line changed (P13)."""
+"""Tests programs written for kafka-python with one changed import line (P13)."""
 
 import json
 import warnings
@@ -15,7 +15,7 @@ A = TopicPartition("orders", 0)
 
 
 class Lazy(SafeConsumer):
-    """A consumer whose poll polls twice and returns iterators."""
+    """A consumer with a ``poll`` that polls twice and returns iterators."""
 
     def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs) or super().poll(*args, **kwargs)
@@ -31,7 +31,7 @@ def test_overridden_poll_that_returns_iterators_feeds_iteration():
 
 
 class Listening(SafeConsumer):
-    """A consumer whose ``subscribe`` needs an attribute that its constructor sets last."""
+    """A consumer with a ``subscribe`` that needs the last attribute of its constructor."""
 
     def __init__(self, *topics, **configs):
         super().__init__(*topics, **configs)
@@ -42,13 +42,13 @@ class Listening(SafeConsumer):
         super().subscribe(*args, **kwargs)
 
 
-def test_the_constructor_calls_no_override_of_a_subclass():
+def test_constructor_calls_no_override_of_a_subclass():
     with offline(Listening, "orders", start_paused=True, log=False) as consumer:
         assert consumer.subscription() == {"orders"}
 
 
 def test_our_private_names_begin_with_safe(safe, tmp_path):
-    """So a subclass may use any other name."""
+    """A subclass may use every other private name."""
     for consumer in (safe(), safe(journal=tmp_path)):
         ours = {name for one in type(consumer).__mro__ for name in vars(one)}
         ours |= vars(consumer).keys()
@@ -58,7 +58,7 @@ def test_our_private_names_begin_with_safe(safe, tmp_path):
         assert {one for one in private if not one.startswith(("_safe_", "__"))} == set()
 
 
-def test_a_subclass_may_have_a_decoder_of_its_own(safe):
+def test_subclass_may_have_its_own_decoder_attribute(safe):
     class Decoding(SafeConsumer):
         def __init__(self, **configs):
             super().__init__(**configs)
@@ -79,7 +79,7 @@ class OfOld:
 
 
 class OfOldAsChild(OfOld, Deserializer):
-    """A deserializer that takes no headers, which only the call shows."""
+    """A deserializer without a parameter for headers, which only a call reveals."""
 
 
 def _mine(kind):
@@ -114,7 +114,7 @@ def _one(key, value):
 WAYS = {
     "a function for values": _one("value_deserializer", bytes.decode),
     "a function for keys": _one("key_deserializer", bytes.decode),
-    "an object that is no Deserializer": _one("value_deserializer", OfOld()),
+    "an object that is not a Deserializer": _one("value_deserializer", OfOld()),
     "in a subclass": _made_by_a_subclass,
     "a record is read": _read,
 }
@@ -123,7 +123,7 @@ WAYS = {
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_warning_points_to_the_same_line_as_upstreams(way):
-    """So Python's filters show or hide the warning as with kafka-python."""
+    """Python's warning filters therefore treat the warning as with kafka-python."""
     found = []
     for kind in (KafkaConsumer, SafeConsumer):
         with warnings.catch_warnings(record=True) as caught:

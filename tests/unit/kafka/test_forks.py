@@ -1,4 +1,4 @@
-"""A consumer that was made before a fork raises in the child when it is used (P12)."""
+"""A consumer that was created before a fork raises an error in the child (P12)."""
 
 import os
 
@@ -35,7 +35,7 @@ CALLS = {
 
 
 def error_in_child(consumer, call):
-    """Make a call in a forked child; return the name of its error."""
+    """Make a call in a forked child, and return the name of its error."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -58,19 +58,19 @@ def _report(consumer, call, write):
 
 @pytest.mark.contract("P12")
 @pytest.mark.parametrize("call", CALLS, ids=short)
-def test_a_call_in_a_forked_child_raises(call):
-    """The child lacks the threads: without the check it would wait forever."""
+def test_call_in_a_forked_child_raises_an_error(call):
+    """The child lacks the consumer's threads, so an unchecked call would wait forever."""
     with offline(SafeConsumer, group_id="g") as consumer:
         consumer.assign([A])
         assert error_in_child(consumer, call) == ForkedConsumerError.__name__
 
 
-def test_a_subclass_with_slots_raises_in_a_forked_child():
+def test_subclass_with_slots_raises_an_error_in_a_forked_child():
     with offline(Slotted, log=False) as consumer:
         assert error_in_child(consumer, "poll") == ForkedConsumerError.__name__
 
 
-def test_a_fork_during_an_iteration_raises_in_the_child_and_the_parent_goes_on():
+def test_fork_during_an_iteration_raises_in_the_child_and_the_parent_continues():
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))

@@ -1,4 +1,4 @@
-"""Pauses that travel in joins: the bytes, the marks of a member, and the wrapped assignor."""
+"""Tests pauses in join metadata: the bytes, a member's marks and the wrapped assignor."""
 
 import zlib
 from types import SimpleNamespace
@@ -59,7 +59,7 @@ marks = st.dictionaries(
 
 
 @given(st.binary(max_size=60), marks, st.sampled_from([MEMBER, LEADER]))
-def test_marks_are_read_as_they_were_written(inner, given_marks, writer):
+def test_marks_are_decoded_as_they_were_encoded(inner, given_marks, writer):
     whole = wrap(inner, given_marks, writer)
     assert whole.startswith(inner)
     assert unwrap(whole) == (inner, writer, given_marks)
@@ -67,7 +67,7 @@ def test_marks_are_read_as_they_were_written(inner, given_marks, writer):
 
 
 @given(st.binary(max_size=60), marks, st.data())
-def test_changed_bytes_are_refused_or_mean_the_same(inner, given_marks, data):
+def test_changed_bytes_are_refused_or_have_the_same_marks(inner, given_marks, data):
     whole = bytearray(wrap(inner, given_marks, LEADER))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at : at + 1] = data.draw(st.binary(max_size=2))
@@ -95,7 +95,7 @@ def test_changed_bytes_are_refused_or_mean_the_same(inner, given_marks, data):
         ],
     ],
 )
-def test_a_wrong_payload_has_no_marks(payload):
+def test_invalid_payload_has_no_marks(payload):
     """Examples are 50 MB in 50 kB, a hundred thousand lists, and a later version."""
     trailer = handover._TRAILER
     end = trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
@@ -108,7 +108,7 @@ def test_merging_depends_on_neither_order_nor_repetition(a, b, c):
     assert merge(a, a) == a
 
 
-def test_of_two_marks_of_one_generation_the_paused_one_counts():
+def test_paused_mark_wins_over_an_unpaused_mark_of_the_same_generation():
     free = mark(3, is_paused=False)
     assert merge({ORDERS_1: free}, {ORDERS_1: mark(3)}) == {ORDERS_1: mark(3)}
     assert merge({ORDERS_1: mark(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
@@ -131,19 +131,19 @@ class Member:
             self._lab.hold(*(Partition(*tp) for tp in partitions))
 
     def before_join(self, inner=RangePartitionAssignor):
-        """Prepare a join; return the assignor that sends the marks."""
+        """Prepare a join, and return the assignor that sends the marks."""
         self.handover.before_join()
         return PauseCarryingAssignor(inner, self.handover)
 
     def rebalanced(self, generation, *topics):
-        """Run one round of a group whose leader is this member; return the bytes sent."""
+        """Run one join of a group led by this member, and return the number of bytes sent."""
         data = self.before_join().metadata(set(topics)).user_data or b""
         _, _, sent = unwrap(data)
         self.handover.joined(wrap(b"", sent, LEADER), generation)
         return len(data)
 
 
-def test_marks_that_a_leader_echoes_are_ignored():
+def test_marks_echoed_by_a_leader_are_ignored():
     """Librdkafka sends a member's own subscription back as its assignment."""
     handover = Member().handover
     for writer, known in [(MEMBER, {}), (LEADER, {ORDERS_1: mark(4)})]:
@@ -152,7 +152,7 @@ def test_marks_that_a_leader_echoes_are_ignored():
 
 
 def test_marks_of_deleted_topics_are_forgotten():
-    """Topics come, are paused and are deleted, fifty times: a join does not grow."""
+    """Fifty paused and deleted topics do not make the metadata of a join grow."""
     member, sizes = Member(), []
     for generation in range(1, 51):
         owned = [TopicPartition(f"short-{generation}", n) for n in range(40)]
@@ -165,13 +165,13 @@ def test_marks_of_deleted_topics_are_forgotten():
 @pytest.mark.parametrize(
     ("topic", "generations"),
     [
-        # No member subscribes to it in between, as in a rolling restart.
-        pytest.param("audit", 12, id="its-member-is-away-for-a-while"),
-        # Its owner may be a plain client, which repeats no mark.
-        pytest.param("orders", 100, id="it-is-subscribed"),
+        # No member subscribes to the topic for a while, as in a rolling restart.
+        pytest.param("audit", 12, id="unsubscribed-for-a-while"),
+        # The partition's owner may be a plain client, which repeats no mark.
+        pytest.param("orders", 100, id="subscribed"),
     ],
 )
-def test_a_mark_is_kept_in_these_cases(topic, generations):
+def test_mark_of_a_subscribed_or_recently_subscribed_topic_is_kept(topic, generations):
     tp = TopicPartition(topic, 1)
     member = Member(tp)
     member.rebalanced(1, topic, "orders")
@@ -184,8 +184,8 @@ def test_a_mark_is_kept_in_these_cases(topic, generations):
 # ------------------------------------------------------------ the wrapped assignor
 
 
-def test_wrapped_assignor_without_pauses_equals_its_inner_one(safe):
-    """Name, version, protocols and bytes are equal."""
+def test_wrapped_assignor_without_pauses_equals_the_inner_assignor(safe):
+    """The name, the version, the protocols and the bytes are equal."""
     strategies = [RangePartitionAssignor, RoundRobinPartitionAssignor]
     consumer = safe(
         group_id="g",
@@ -201,7 +201,7 @@ def test_wrapped_assignor_without_pauses_equals_its_inner_one(safe):
 
 
 @pytest.mark.parametrize("kind", ASSIGNORS)
-def test_the_inner_user_data_stays_in_front(kind):
+def test_inner_user_data_stays_in_front_of_the_marks(kind):
     """Readers that decode from the front see the inner assignor's data."""
     inner = kind()
     inner.on_assignment(ConsumerProtocolAssignment(0, [("orders", [1])], b""), 3)
@@ -214,7 +214,9 @@ def test_the_inner_user_data_stays_in_front(kind):
 
 
 @pytest.mark.parametrize(("most", "are_sent"), [(1_000, False), (1_000_000, True)])
-def test_too_many_marks_for_one_generation_are_left_out(monkeypatch, most, are_sent):
+def test_marks_of_a_generation_are_omitted_if_there_are_too_many(
+    monkeypatch, most, are_sent
+):
     """A group whose metadata does not fit can never rebalance again."""
     monkeypatch.setattr(handover, "MOST_BYTES_OF_A_GENERATION", most)
     many = [TopicPartition(f"topic-{n:05d}", n * 7 % 1000) for n in range(200)]
@@ -232,7 +234,7 @@ def test_too_many_marks_for_one_generation_are_left_out(monkeypatch, most, are_s
     assert {one.user_data != b"" for one in assigned.values()} == {are_sent}
 
 
-def test_wrong_settings_are_refused(safe):
+def test_wrong_handover_settings_are_refused(safe):
     with pytest.raises(HoldSettingError, match="pause_handover must be 'off' or"):
         safe(group_id="g", pause_handover="offsets")
     with pytest.raises(HoldSettingError, match="group_id"):

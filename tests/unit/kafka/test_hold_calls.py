@@ -1,4 +1,4 @@
-"""Owners, targets, lifetimes and blocks, as a program calls them on a consumer."""
+"""Tests owners, targets, lifetimes and blocks through a consumer's public calls."""
 
 import itertools
 import logging
@@ -22,7 +22,7 @@ AUDIT = TopicPartition("audit", 0)
 
 @pytest.fixture
 def consumer(safe):
-    """Make a consumer with three assigned partitions."""
+    """Return a consumer with three assigned partitions."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
@@ -33,7 +33,7 @@ def _names(holds):
 
 
 def test_pause_and_resume_without_targets_do_nothing(consumer, event_log):
-    """``pause(*assignment())`` with nothing assigned must never pause everything."""
+    """``pause(*assignment())`` without an assignment must never pause everything."""
     consumer.pause(A)
     event_log.events.clear()
     consumer.pause()
@@ -44,7 +44,7 @@ def test_pause_and_resume_without_targets_do_nothing(consumer, event_log):
 
 @pytest.mark.contract("P2")
 def test_resume_all_lifts_every_hold_of_its_owner(consumer):
-    """P3: its holds of partitions, topics, patterns and the whole consumer end."""
+    """P3: the owner's holds of partitions, topics, patterns and the whole consumer end."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
@@ -65,7 +65,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer):
     ],
     ids=short,
 )
-def test_text_and_the_scope_of_a_hold_are_targets(consumer, text, same, covers):
+def test_text_and_the_scope_of_a_hold_are_valid_targets(consumer, text, same, covers):
     """P3: a text is a target in the notation of the command line."""
     consumer.pause(text)
     assert consumer.quiet() == covers
@@ -103,7 +103,7 @@ class Number:
         return self._value == other
 
 
-def test_integers_of_other_libraries_are_partition_numbers(consumer):
+def test_integers_of_other_libraries_are_valid_partition_numbers(consumer):
     tp = TopicPartition("orders", Number(0))
     consumer.pause(tp)
     assert consumer.quiet() == {A}
@@ -113,7 +113,7 @@ def test_integers_of_other_libraries_are_partition_numbers(consumer):
 
 
 def test_partitions_made_by_value_are_paused_plainly(consumer):
-    """The objects of ``assignment()``, even one by one, pause whole topics (P3)."""
+    """The objects of ``assignment()``, even if paused one by one, pause whole topics (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
     assert {hold.owner for hold in consumer.holds()} == {"app"}
     consumer.resume(*consumer.assignment())
@@ -123,7 +123,7 @@ def test_partitions_made_by_value_are_paused_plainly(consumer):
     assert [one for one in _names(consumer.holds()) if one[1] != "app"] == whole
 
 
-def test_a_lifetime_in_a_call_takes_precedence_over_the_default(safe):
+def test_lifetime_in_a_call_takes_precedence_over_the_default(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A, B)
     consumer.pause(A)
@@ -134,7 +134,7 @@ def test_a_lifetime_in_a_call_takes_precedence_over_the_default(safe):
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_log_decides_whether_events_are_logged_beside_the_hooks(
+def test_log_setting_decides_whether_events_are_logged_beside_the_hooks(
     safe, event_log, caplog, log
 ):
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -158,7 +158,7 @@ def test_resume_returns_the_holds_that_still_cover_its_target(consumer, target):
 # ------------------------------------------------------------ blocks
 
 
-def test_block_holds_through_another_assignment_with_any_default(safe):
+def test_block_holds_through_a_new_assignment_with_any_default_lifetime(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A)
     with consumer.held(A):
@@ -168,7 +168,7 @@ def test_block_holds_through_another_assignment_with_any_default(safe):
     assert consumer.quiet() == set()
 
 
-def test_a_block_without_targets_or_with_a_bad_one_does_not_begin(consumer):
+def test_block_without_targets_or_with_a_bad_target_does_not_start(consumer):
     """A block without targets would hold nothing."""
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
@@ -180,8 +180,8 @@ def test_a_block_without_targets_or_with_a_bad_one_does_not_begin(consumer):
     assert consumer.holds() == ()
 
 
-def test_a_block_lifts_its_own_hold_only(consumer):
-    """The application's hold and that of a block around it stay."""
+def test_block_lifts_only_its_own_hold(consumer):
+    """The application's hold and the hold of an enclosing block stay."""
     consumer.pause(A)
     with consumer.held("orders", reason="batch"):
         with consumer.held("orders"):
@@ -194,14 +194,14 @@ def test_a_block_lifts_its_own_hold_only(consumer):
 
 @pytest.mark.contract("P7")
 def test_block_of_the_application_ends_no_whole_pause(consumer):
-    """The next resume ends a whole pause; the end of a block is not a resume."""
+    """Only a resume ends a whole pause, and the end of a block is not a resume."""
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     with consumer.held(AUDIT, owner="app"):
         assert consumer.quiet() == {A, B, AUDIT}
     assert consumer.quiet() == consumer.paused(owner="app (all)") == {A, B}
 
 
-def test_a_block_with_an_owner_may_be_lifted_by_that_name(consumer):
+def test_block_with_an_owner_may_be_lifted_by_that_name(consumer):
     with consumer.held(A, owner="ops", for_=60):
         assert _names(consumer.holds()) == [("orders:0", "ops")]
         consumer.resume(A, owner="ops")
@@ -240,11 +240,11 @@ def test_block_of_an_owner_that_holds_its_target_is_refused(
 
 
 @pytest.mark.contract("P3")
-def test_second_of_two_blocks_that_begin_at_once_is_refused(consumer):
+def test_second_of_two_blocks_that_start_simultaneously_is_refused(consumer):
     """
-    Each of two threads finds no hold of the owner, and begins its block.
+    Each of two threads finds no hold of the owner, and starts its block.
 
-    The second block begins within the first one's call of ``pause()``, as on a thread.
+    The second block starts inside the first block's ``pause()``, as on a thread.
     """
     place = consumer.pause
 
@@ -278,7 +278,7 @@ def test_block_whose_pause_fails_after_its_hold_leaves_no_hold(consumer):
 
 
 @pytest.mark.parametrize("end", ["end", "refusal"])
-def test_owner_of_a_block_that_is_over_may_have_another_one(consumer, end):
+def test_owner_may_start_another_block_after_the_first_block_is_over(consumer, end):
     if end == "end":
         with consumer.held(A, owner="ops"):
             pass
@@ -293,7 +293,7 @@ def test_owner_of_a_block_that_is_over_may_have_another_one(consumer, end):
 
 
 @pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
-def test_a_hold_from_before_the_assignment_is_in_force_with_it(safe, target):
+def test_hold_from_before_the_assignment_takes_effect_with_the_assignment(safe, target):
     consumer = safe()
     consumer.pause(target, re.compile("nothing"))
     assert consumer.quiet() == set()
@@ -318,7 +318,7 @@ def test_a_hold_from_before_the_assignment_is_in_force_with_it(safe, target):
 def test_pause_of_a_subscribed_topic_before_the_first_poll_is_placed(
     safe, subscription, target, is_placed
 ):
-    """A pause of a missing topic is placed, too; other targets could never take effect."""
+    """A pause of a missing topic is placed, too, but other targets could never match."""
     consumer = safe(group_id="g")
     consumer.subscribe(**subscription)
     if is_placed:
@@ -332,7 +332,7 @@ def test_pause_of_a_subscribed_topic_before_the_first_poll_is_placed(
 
 @pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
 def test_subscribe_refuses_to_leave_out_a_paused_topic(safe, target):
-    """The error names the hold and the call that lifts it; nothing changes."""
+    """The error names the hold and the call that lifts it, and nothing changes."""
     consumer = safe(group_id="g")
     consumer.pause(target, "orders")
     for other in ({"topics": ["orders"]}, {"pattern": "ord"}):
@@ -341,7 +341,7 @@ def test_subscribe_refuses_to_leave_out_a_paused_topic(safe, target):
     assert consumer.subscription() is None
     assert len(consumer.holds()) == 2
     consumer.resume(target)
-    consumer.subscribe(pattern="ord")  # a prefix, as upstream matches it
+    consumer.subscribe(pattern="ord")  # a prefix is enough for upstream's match
     assert _names(consumer.holds()) == [("orders", "app")]
 
 
@@ -370,7 +370,7 @@ def test_assign_refuses_to_leave_out_a_paused_partition(safe, target):
     ],
     ids=short,
 )
-def test_a_wrong_subscription_is_upstreams_error_and_the_next_is_checked(
+def test_wrong_subscription_raises_upstreams_error_and_the_next_one_is_checked(
     safe, arguments, error
 ):
     consumer = safe(group_id="g")
@@ -382,7 +382,7 @@ def test_a_wrong_subscription_is_upstreams_error_and_the_next_is_checked(
         consumer.subscribe(["orders"])
 
 
-def test_a_pause_on_another_thread_during_the_check_breaks_nothing(safe):
+def test_pause_on_another_thread_during_the_check_causes_no_error(safe):
     """A hold that was placed before the check is checked."""
     consumer = safe(group_id="g")
 
@@ -407,8 +407,8 @@ def test_a_pause_on_another_thread_during_the_check_breaks_nothing(safe):
 
 
 @pytest.mark.contract("P5", "P6")
-def test_hold_from_before_is_checked_by_the_first_subscription_alone(safe):
-    """Later ones may leave its topic out, and it stays."""
+def test_early_hold_is_checked_only_against_the_first_subscription(safe):
+    """Later subscriptions may omit the hold's topic, and the hold stays."""
     consumer = safe(group_id="g")
     consumer.pause("audit")
     consumer.subscribe(["audit", "orders"])
@@ -417,7 +417,7 @@ def test_hold_from_before_is_checked_by_the_first_subscription_alone(safe):
     assert _names(consumer.holds()) == [("audit", "app")]
 
 
-def test_holds_that_were_lifted_are_not_remembered_for_the_check(safe):
+def test_lifted_holds_are_not_remembered_for_the_check(safe):
     consumer = safe()
     for number in range(5):
         with consumer.held(TopicPartition("orders", number)):
@@ -429,8 +429,8 @@ def test_holds_that_were_lifted_are_not_remembered_for_the_check(safe):
     assert not consumer._safe_hold_calls.early._keys
 
 
-def test_partition_made_of_an_assigned_one_is_a_plain_target(consumer):
-    """A named tuple's ``_replace`` makes an object of the class of ``assignment()``'s."""
+def test_partition_derived_from_an_assigned_partition_is_a_plain_target(consumer):
+    """``_replace`` keeps the class of the objects that ``assignment()`` returns."""
     (audit,) = consumer.assignment() - {A, B}
     consumer.pause(audit._replace(topic="orders", partition=1))
     assert [str(one.scope) for one in consumer.holds()] == ["orders:1"]

@@ -1,4 +1,4 @@
-"""The times at which ids of topics are requested, and the wait of a fetch for them."""
+"""Tests when topic ids are requested, and how long a fetch waits for them."""
 
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Resting:
-    """One partition, paused a minute after an answer last named its topic."""
+    """A partition that was paused for a minute since a response last named its topic."""
 
     def __init__(self):
         self.lab = LedgerLab()
@@ -48,7 +48,7 @@ class Resting:
         return set(self.ids.leave_out([(TP, self.state)]))
 
     def name(self):
-        """Let an answer name the topic, as a metadata answer does."""
+        """Let a response name the topic, like a metadata response."""
         self.state.named_at = self.now
         self.ids.answered()
 
@@ -58,7 +58,7 @@ def one():
     return Resting()
 
 
-def test_a_partition_waits_for_an_answer_before_it_is_fetched(one):
+def test_partition_waits_for_a_response_before_its_fetch(one):
     assert one.left_out() == {TP}
     one.after(PATIENCE / 2)
     assert one.left_out() == {TP}
@@ -66,7 +66,7 @@ def test_a_partition_waits_for_an_answer_before_it_is_fetched(one):
     assert one.left_out() == set()
 
 
-def test_partition_is_fetched_without_an_answer_after_half_a_second(one):
+def test_partition_is_fetched_without_a_response_after_half_a_second(one):
     assert one.left_out() == {TP}
     assert one.ids.seconds_to_wait() == pytest.approx(PATIENCE)
     one.after(PATIENCE)
@@ -75,7 +75,7 @@ def test_partition_is_fetched_without_an_answer_after_half_a_second(one):
     assert one.is_doubtful()
 
 
-def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
+def test_partition_idle_again_within_a_second_is_fetched_immediately(one):
     """The partition stays doubtful, and waits when the second is over."""
     one.left_out()
     one.name()
@@ -89,8 +89,8 @@ def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_partition_is_doubtful_if_no_answer_named_its_topic_for_a_while(one, is_held):
-    """A flowing partition, as behind a slow handler, is doubtful later than a held one."""
+def test_partition_is_doubtful_if_no_response_named_its_topic_for_a_while(one, is_held):
+    """A flowing partition becomes doubtful later than a held partition."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)
     one.name()
@@ -101,7 +101,7 @@ def test_partition_is_doubtful_if_no_answer_named_its_topic_for_a_while(one, is_
     assert one.is_doubtful()
 
 
-def test_a_hold_before_the_answer_does_not_count(one):
+def test_hold_before_the_response_does_not_count(one):
     one.name()
     one.after(10)
     one.lab.hold(ORDERS)
@@ -112,8 +112,8 @@ def test_a_hold_before_the_answer_does_not_count(one):
     assert one.left_out() == set()
 
 
-def test_a_held_partition_becomes_doubtful(one):
-    """Therefore a commit asks for the topic's id."""
+def test_held_partition_becomes_doubtful(one):
+    """A commit of a doubtful partition requests the topic's id."""
     one.name()
     one.lab.hold(ORDERS)
     assert not one.is_doubtful()
@@ -121,7 +121,7 @@ def test_a_held_partition_becomes_doubtful(one):
     assert one.is_doubtful()
 
 
-def test_a_fetch_in_flight_proves_that_the_topic_exists(one):
+def test_fetch_in_flight_proves_that_the_topic_exists(one):
     one.name()
     one.state.last_fetch = fetch = Fetch()
     one.ids.in_flight = lambda: [fetch]
@@ -135,20 +135,20 @@ def test_a_fetch_in_flight_proves_that_the_topic_exists(one):
     assert one.left_out() == {TP}
 
 
-def test_a_fetch_that_was_never_answered_proves_nothing(one):
+def test_unanswered_fetch_does_not_prove_that_the_topic_exists(one):
     one.name()
     one.state.last_fetch = Fetch()
     one.hold_for(10)
     assert one.left_out() == {TP}
 
 
-def test_a_topic_that_a_broker_did_not_know_is_asked_for_at_once(one):
+def test_id_of_a_topic_that_a_broker_did_not_know_is_requested_immediately(one):
     one.name()
     one.ids.note_unknown_topic(one.state)
     assert one.left_out() == {TP}
 
 
-def test_a_partition_that_has_waited_is_fetched_next(one):
+def test_partition_that_has_waited_is_fetched_next(one):
     """Otherwise a partition that is held whenever its broker is free would wait forever."""
     assert one.left_out() == {TP}
     one.name()

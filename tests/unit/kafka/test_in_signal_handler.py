@@ -14,7 +14,7 @@ from tests.harness.waiting import end_of, wait_for
 
 A = TopicPartition("orders", 0)
 
-# A handler that waited for a lock would wait for this long, and fail the test.
+# A handler that waits for a lock would wait this long, and fail the test.
 LONG = 60.0
 
 
@@ -68,11 +68,11 @@ CALLS = {
     "pause a topic": lambda consumer: consumer.pause("orders"),
     "pause a pattern": lambda consumer: consumer.pause(re.compile("ord.*")),
     "pause all": lambda consumer: consumer.pause_all(),
-    "pause what is not consumed": _refused,
+    "pause an unconsumed topic": _refused,
     "resume": lambda consumer: consumer.resume(A, "orders", re.compile("ord.*")),
     "resume all": lambda consumer: consumer.resume_all(),
-    "ask": lambda consumer: (consumer.holds(), consumer.explain(A)),
-    "ask what is paused": lambda consumer: (consumer.paused(), consumer.quiet()),
+    "holds and explain": lambda consumer: (consumer.holds(), consumer.explain(A)),
+    "paused and quiet": lambda consumer: (consumer.paused(), consumer.quiet()),
 }
 
 

@@ -1,4 +1,4 @@
-"""A consumer on each loop of kafka-python 3.1 (``net``); other tests use the default."""
+"""Tests a consumer on each event loop of kafka-python 3.1 (``net``)."""
 
 import asyncio
 import gc
@@ -12,11 +12,11 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.waiting import wait_for
 
 pytestmark = [
-    pytest.mark.nightly,  # only a kafka-python that has loops has this module
+    pytest.mark.nightly,  # kafka-python 3.0 lacks these loops
     pytest.mark.skipif(
         not HAS_BACKENDS, reason="kafka-python 3.0 has one kind of loop"
     ),
-    # kafka-python's loop of asyncio leaves tasks to the collector when it is closed.
+    # kafka-python's asyncio loop leaves tasks to the garbage collector on close.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -61,18 +61,18 @@ def reads_pauses_and_commits(**settings):
             consumer.wakeup()
             assert consumer.poll(3_600_000) == {}
             consumer.resume(TP)
-            wait_for(lambda: len(read()) == 3, "the record behind the pause")
+            wait_for(lambda: len(read()) == 3, "the record after the pause")
             assert taken == [b"0", b"1", b"2"]
             return type(consumer._net).__name__
 
 
 @pytest.mark.parametrize("net", [None, "selector", "asyncio"])
-def test_a_consumer_reads_pauses_and_commits(net):
+def test_consumer_on_each_loop_reads_pauses_and_commits(net):
     assert ("Asyncio" in reads_pauses_and_commits(net=net)) == (net == "asyncio")
 
 
-def test_a_consumer_made_in_a_loop_of_asyncio_reads_pauses_and_commits():
-    """kafka-python then chooses asyncio for its own thread, too."""
+def test_consumer_created_in_an_asyncio_loop_reads_pauses_and_commits():
+    """kafka-python then also chooses asyncio for its own thread."""
 
     async def main():
         return reads_pauses_and_commits()

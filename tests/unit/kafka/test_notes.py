@@ -1,4 +1,4 @@
-"""Commits with the note of a journal, at a broker that refuses notes."""
+"""Tests commits with a journal's note on a broker that refuses notes."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ T = TopicPartition("t", 0)
 
 
 class Broker:
-    """Answers commits with given errors, in turn."""
+    """A broker that responds to commits with the given errors, in turn."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -23,7 +23,7 @@ class Broker:
         self.notes = Notes(SimpleNamespace(create_future=LoopFuture))
 
     def commit(self, note, answer=None):
-        """Begin to commit; return the coroutine if it waits for its turn or an answer."""
+        """Start a commit, and return its coroutine if it waits for its turn or a response."""
         offsets = {T: OffsetAndMetadata(7, "", -1)}
         commit = OwnedOffsets(offsets, {}, None, {})
         commit.note = note
@@ -64,7 +64,7 @@ def test_commit_refused_for_another_reason_is_not_sent_again_without_its_note():
     ],
     ids=["as-long", "longer", "another-broker"],
 )
-def test_commit_waits_for_an_earlier_one_with_a_longer_note(note, forgets, sent):
+def test_commit_waits_for_an_earlier_commit_with_a_longer_note(note, forgets, sent):
     broker, answer = Broker(), LoopFuture()
     broker.commit("a#1")
     if forgets:

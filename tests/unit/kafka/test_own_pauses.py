@@ -20,7 +20,7 @@ WORKERS = f"{WORKER}retry"
 
 @pytest.fixture
 def consumer(safe):
-    """Make a consumer with three assigned partitions."""
+    """Return a consumer with three assigned partitions."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
@@ -69,7 +69,9 @@ OWN = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(("held", "covered"), OTHERS.values(), ids=OTHERS)
-def test_a_hold_of_another_owner_is_quiet_and_not_paused(consumer, held, covered):
+def test_partition_held_by_another_owner_is_quiet_and_not_paused(
+    consumer, held, covered
+):
     held(consumer)
     assert (consumer.paused(), consumer.quiet()) == (set(), covered)
     assert consumer._subscription.paused_partitions() == set()
@@ -79,7 +81,7 @@ def test_a_hold_of_another_owner_is_quiet_and_not_paused(consumer, held, covered
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(("held", "covered"), OWN.values(), ids=OWN)
 @pytest.mark.parametrize("other", ["nobody", "an operator's", "a gate"])
-def test_a_pause_of_the_application_is_paused_beside_holds_of_others(
+def test_pause_of_the_application_counts_as_paused_beside_holds_of_other_owners(
     consumer, other, held, covered
 ):
     beside = set()
@@ -115,7 +117,7 @@ def test_paused_accepts_any_owner_of_a_hold(consumer, owner, covered):
     assert set().union(*by_owner.values()) == consumer.quiet()
 
 
-def test_a_whole_pause_has_an_owner_of_its_own(consumer):
+def test_whole_pause_has_its_own_owner(consumer):
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     consumer.pause(AUDIT)
     assert consumer.paused() == EVERYTHING
@@ -123,7 +125,7 @@ def test_a_whole_pause_has_an_owner_of_its_own(consumer):
 
 
 @pytest.mark.parametrize("owner", ["", " ", "a\n", 5, None])
-def test_a_name_that_no_owner_can_have_is_refused(consumer, owner):
+def test_invalid_owner_name_is_refused(consumer, owner):
     with pytest.raises(HoldSettingError, match="owner must be"):
         consumer.paused(owner=owner)
 
@@ -139,8 +141,8 @@ PAUSES = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
-def test_each_set_has_the_objects_of_the_assignment(consumer, asked):
-    """So a pause of all partitions of a topic, from any of these sets, is a whole pause."""
+def test_each_returned_set_contains_the_objects_of_the_assignment(consumer, asked):
+    """A pause of a topic's partitions from any of these sets is therefore a whole pause."""
     consumer.pause("orders", owner="ops")
     consumer.pause("orders")
     named = asked(consumer)

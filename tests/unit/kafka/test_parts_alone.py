@@ -1,4 +1,4 @@
-"""Tests coordinator, fetcher, subscription and commits, each by itself."""
+"""Tests the coordinator, the fetcher, the subscription and commits separately."""
 
 import time
 
@@ -27,7 +27,7 @@ FIVE = {A: OffsetAndMetadata(5, "", -1)}
 
 @pytest.fixture
 def client():
-    """Make a client of upstream's that reaches no broker."""
+    """Return an upstream client that reaches no broker."""
     with silent_broker() as address:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client
@@ -43,14 +43,14 @@ def subscription():
 
 @pytest.fixture
 def coordinator(client, subscription):
-    """Make a coordinator of a member that has joined for topics a and b."""
+    """Return a coordinator of a member that has joined for the topics a and b."""
     made = PauseSafeCoordinator(client, subscription, group_id="g")
     made._joined_subscription = {"a", "b"}
     yield made
     made.close(autocommit=False, timeout_ms=0)
 
 
-def test_a_pause_by_upstreams_subscription_is_a_hold_of_the_application():
+def test_pause_through_upstreams_subscription_is_a_hold_of_the_application():
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
         consumer._subscription.pause(A)
@@ -61,8 +61,8 @@ def test_a_pause_by_upstreams_subscription_is_a_hold_of_the_application():
         assert consumer.holds() == ()
 
 
-def test_positions_are_compared_with_a_cluster_of_upstreams(client):
-    """A program's own client has such a cluster, which counts no versions."""
+def test_positions_are_compared_with_upstreams_cluster_metadata(client):
+    """A program's own client has upstream's metadata, which counts no versions."""
     state = LedgerSubscription()
     state.assign_from_user([A])
     fetcher = PauseSafeFetcher(client, state)
@@ -73,8 +73,10 @@ def test_positions_are_compared_with_a_cluster_of_upstreams(client):
         assert state.assignment[A].awaiting_validation
 
 
-def test_a_commit_sets_the_position_of_a_partition_that_waits_for_a_reset(monkeypatch):
-    """kafka-python does so, too; the poll that asked raises nothing."""
+def test_committed_offset_sets_the_position_of_a_partition_that_waits_for_a_reset(
+    monkeypatch,
+):
+    """kafka-python does the same, and the poll that requested the reset raises no error."""
 
     async def answer(_partitions, _timeout_ms=None):
         return FIVE
@@ -96,14 +98,14 @@ def test_a_commit_sets_the_position_of_a_partition_that_waits_for_a_reset(monkey
     [
         (["a"], {"a"}, False),
         (["a"], {"a", "b", "c"}, False),  # the subscription has only grown
-        (["a"], {"a", "c"}, False),  # the topic that left was assigned to other members
+        (["a"], {"a", "c"}, False),  # other members had the dropped topic
         (["a", "b"], {"a", "c"}, True),
         ([], {"c"}, False),
-        (["a"], set(), True),  # a pattern whose topics are not known yet
+        (["a"], set(), True),  # a pattern with topics that are not known yet
         (["a"], None, True),
     ],
 )
-def test_a_join_is_dropped_if_it_assigns_topics_that_are_not_subscribed_any_more(
+def test_join_is_dropped_if_it_assigns_topics_that_are_no_longer_subscribed(
     coordinator, subscription, assigned_to, subscribed, is_dropped
 ):
     subscription.subscription = subscribed
@@ -112,8 +114,8 @@ def test_a_join_is_dropped_if_it_assigns_topics_that_are_not_subscribed_any_more
     assert dropped == is_dropped
 
 
-def test_a_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
-    """A later answer to SyncGroup raises no ValueError, and one more join follows."""
+def test_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
+    """A late SyncGroup response raises no ValueError, and another join follows."""
     coordinator.reset_generation()
     coordinator.rejoin_needed = coordinator.rejoining = False
     assignment = ConsumerProtocolAssignment(0, [("a", [0])], b"").encode()
@@ -125,8 +127,8 @@ def test_a_join_is_dropped_if_its_membership_has_ended(coordinator, subscription
     assert coordinator.rejoining  # the preparation of a join is not repeated
 
 
-def test_a_join_is_current_while_its_generation_and_its_session_last():
-    """The session may be over if no heartbeat got through."""
+def test_join_is_current_while_its_generation_and_its_session_last():
+    """The session may have expired if no heartbeat succeeded."""
     generation, now = object(), time.monotonic()
     joined = Joined(generation, b"", now - 5)
     assert joined.is_current(generation, now, 3)
@@ -138,7 +140,7 @@ def test_a_join_is_current_while_its_generation_and_its_session_last():
 
 
 class Generation:
-    """A generation that is or is not lost."""
+    """A generation with a fixed answer to ``is_lost()``."""
 
     def __init__(self, *, lost=False):
         self._is_lost = lost
@@ -149,10 +151,10 @@ class Generation:
 
 @pytest.mark.contract("P17")
 @pytest.mark.parametrize("is_assigned_again", [False, True])
-def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
+def test_commit_in_a_listener_is_refused_once_the_next_generation_starts(
     *, is_assigned_again
 ):
-    """Another member may have read on and committed meanwhile: progress would go back."""
+    """Another member may have committed since, so the commit could undo progress."""
     asked_in = Generation()
     offsets = OwnedOffsets(FIVE, {}, asked_in, revoked={A: OwnedPartitionState()})
     now = {A: OwnedPartitionState()} if is_assigned_again else {}
@@ -162,7 +164,7 @@ def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
 
 
 @pytest.mark.contract("P17")
-def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
+def test_commit_is_refused_once_its_ownership_or_the_membership_ends():
     ours = OwnedPartitionState()
     offsets = OwnedOffsets(FIVE, {A: ours}, Generation(), revoked={})
     assert offsets.refusal({A: ours}, Generation()) is None
@@ -171,10 +173,10 @@ def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
 
 
 @pytest.mark.contract("P8")
-def test_a_held_partition_that_departs_uncommitted_is_reported_once(
+def test_held_partition_that_departs_uncommitted_is_reported_once(
     coordinator, subscription
 ):
-    """The join that took it away reports it, a call that ended the join, or ``assign``."""
+    """The revoking join, a call that ended the join, or ``assign`` reports the partition."""
     lab = LedgerLab()
     subscription.ledger = coordinator.ledger = lab.ledger
     lab.hold(partition(B.topic, B.partition))
@@ -192,7 +194,7 @@ def test_a_held_partition_that_departs_uncommitted_is_reported_once(
             state.has_commit = False
 
     own(A, B)
-    coordinator._note_held()  # as a join is prepared
+    coordinator._note_held()  # a join is prepared
     own()
     with coordinator.reassigning():
         pass
@@ -206,12 +208,14 @@ def test_a_held_partition_that_departs_uncommitted_is_reported_once(
     own(A, B)
     coordinator._note_held()
     own(A)
-    coordinator._warn_uncommitted()  # as it completes
+    coordinator._warn_uncommitted()  # the join completes
     assert reported() == [(B,)]
 
 
-def test_a_topic_without_partitions_in_one_answer_keeps_its_count(subscription):
-    """So a partition that comes later counts as added (W12)."""
+def test_topic_without_partitions_in_one_response_keeps_its_partition_count(
+    subscription,
+):
+    """A partition that appears later therefore counts as added (W12)."""
     subscription.unsubscribe()
     subscription.skip_no_record({})
     for partitions in ([0], [], [0, 1]):

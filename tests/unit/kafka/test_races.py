@@ -1,8 +1,8 @@
 """
-Calls between two lines of the fetcher or of the iteration.
+Tests calls that occur between two lines of the fetcher or of the iteration.
 
-Simulated threads switch only where they wait; these tests replace a method to act at one
-line. Everything else about them is in ``tests/sim``.
+Simulated threads switch only where they wait, so these tests replace a method to act at
+one line. ``tests/sim`` has all other tests of races.
 """
 
 import pytest
@@ -20,7 +20,7 @@ TEN = batch(0, 10)
 
 @pytest.fixture(params=["python", "compiled"])
 def consumer(safe, request):
-    """Make a consumer that has ten records of A and of B in its buffers."""
+    """Return a consumer that has ten records of A and ten of B in its buffers."""
     made = safe(consumer_timeout_ms=20, decoder=request.param)
     assigned(made, A, B)
     answer(made, A, 0, TEN)
@@ -42,8 +42,8 @@ def after_drain(consumer, call):
     fetcher.fetch_records = fetch_records
 
 
-@pytest.mark.timeout(30)  # the poll would wait for an hour
-def test_a_resume_between_the_first_drain_and_the_wait_ends_the_wait(safe):
+@pytest.mark.timeout(30)  # a failure would wait for an hour
+def test_resume_between_the_first_drain_and_the_wait_ends_the_wait(safe):
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A, B)
@@ -62,8 +62,8 @@ def test_a_resume_between_the_first_drain_and_the_wait_ends_the_wait(safe):
     assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
 
 
-def test_records_of_an_interrupted_iteration_come_without_a_fetch(consumer):
-    """The interrupt comes right after its poll has returned."""
+def test_records_of_an_interrupted_iteration_are_delivered_without_a_fetch(consumer):
+    """The interrupt occurs right after the iteration's poll has returned."""
 
     def interrupted(**more):
         del consumer.poll
@@ -77,8 +77,8 @@ def test_records_of_an_interrupted_iteration_come_without_a_fetch(consumer):
     assert offsets(consumer.poll(0)) == {0: [*range(10)], 1: [*range(10)]}
 
 
-def test_records_whose_parking_is_interrupted_come_once(consumer):
-    """A signal handler raises; the next poll puts all of them back again."""
+def test_records_are_delivered_once_if_their_parking_is_interrupted(consumer):
+    """A signal handler raises an error, and the next poll puts all records back again."""
     assert next(consumer).offset == 0
     buffers = consumer._fetcher.buffers
     park = buffers.park
@@ -98,14 +98,14 @@ def test_records_whose_parking_is_interrupted_come_once(consumer):
     assert came == [*range(1, 10)]
 
 
-def test_an_iteration_does_not_undo_a_seek(consumer):
-    """Another thread seeks between its drain and its first record."""
+def test_iteration_does_not_undo_a_seek(consumer):
+    """Another thread seeks between the iteration's drain and its first record."""
     after_drain(consumer, lambda: consumer.seek(A, 7))
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
 
 
-def test_a_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
+def test_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
     """The step has taken a record, another thread seeks, and a time limit raises."""
     upstream = KafkaConsumer.__next__
 
@@ -123,7 +123,7 @@ def test_a_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
 def test_exception_at_the_end_of_an_iteration_is_raised_by_the_seek_that_ends_it(
     consumer,
 ):
-    """If the garbage collector ended it, Python would swallow the exception."""
+    """If the garbage collector closed the iterator, Python would swallow the exception."""
 
     def steps():
         try:
@@ -137,8 +137,8 @@ def test_exception_at_the_end_of_an_iteration_is_raised_by_the_seek_that_ends_it
         consumer.seek(B, 3)
 
 
-def test_a_reset_waits_for_the_records_before_it(safe):
-    """Both were parked; records that a pause puts back need a position."""
+def test_offset_reset_waits_for_the_preceding_records(safe):
+    """Records that a pause puts back need a position, so the reset comes after them."""
     consumer = safe(auto_offset_reset="earliest")
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))
@@ -156,8 +156,8 @@ def test_a_reset_waits_for_the_records_before_it(safe):
     assert (state.position, state.awaiting_reset) == (None, True)
 
 
-def test_an_answer_is_used_only_for_the_reset_that_asked(consumer):
-    """The consumer requests a start, seeks, requests again, and gets the first answer."""
+def test_reset_offset_is_used_only_for_the_reset_that_requested_it(consumer):
+    """The consumer requests a reset, seeks, requests again, and gets the first response."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
     asked = []
@@ -172,10 +172,10 @@ def test_an_answer_is_used_only_for_the_reset_that_asked(consumer):
 
 
 def test_dropped_decoded_records_are_delivered_again(consumer):
-    """Other deserializers read them again; unopened answers stay."""
+    """Other deserializers then decode the records, and unopened responses stay."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()
-    consumer._fetcher.drop_decoded()  # there is nothing left to drop
+    consumer._fetcher.drop_decoded()  # a second call drops nothing
     assert offsets(consumer.poll(0)) == {1: [*range(10)]}
     answer(consumer, A, 3, TEN)
     assert offsets(consumer.poll(0)) == {0: [*range(3, 10)]}

@@ -1,4 +1,4 @@
-"""The steps of an iteration, in C and in Python: their results and positions."""
+"""Tests the results and the positions of iteration steps in C and in Python."""
 
 import gc
 import tracemalloc
@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("kind", [Steps, _batches.Steps], ids=["Python", "
 
 
 class Moved(State):
-    """A state whose position is changed by a seek after a step has read it."""
+    """A state in which a seek changes the position after a step has read it."""
 
     @property
     def _awaiting_validation(self):
@@ -31,7 +31,7 @@ class Moved(State):
 
 
 @both
-def test_the_position_is_behind_each_record(kind):
+def test_position_is_after_each_returned_record(kind):
     """The position is a new object of the same class, and stored in the state."""
     state = State()
     steps = steps_of(kind, Ledger(), state)
@@ -66,8 +66,8 @@ ENDS = {
 
 @both
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_step_ends_where_the_partition_may_not_be_read(kind, end):
-    """The position does not move."""
+def test_iteration_ends_when_the_partition_must_not_be_read(kind, end):
+    """The position stays unchanged."""
     ledger, state = Ledger(), State()
     assignment, records = {TP: state}, [record(offset) for offset in range(3)]
     steps = kind(ledger, assignment, TP, state, state._position, records)
@@ -79,7 +79,7 @@ def test_a_step_ends_where_the_partition_may_not_be_read(kind, end):
 
 
 @both
-def test_a_settled_set_is_used_while_the_queue_is_empty(kind):
+def test_settled_set_is_used_while_the_queue_is_empty(kind):
     ledger = Ledger()
     steps = steps_of(kind, ledger, State())
     ledger.settled, ledger.asked = frozenset(), frozenset({TP})
@@ -87,7 +87,7 @@ def test_a_settled_set_is_used_while_the_queue_is_empty(kind):
 
 
 @both
-def test_a_seek_in_the_middle_of_a_step_ends_it_and_is_kept(kind):
+def test_seek_during_a_step_ends_the_step_and_is_kept(kind):
     state = Moved()
     steps = steps_of(kind, Ledger(), state)
     assert next(steps, None) is None
@@ -96,7 +96,7 @@ def test_a_seek_in_the_middle_of_a_step_ends_it_and_is_kept(kind):
 
 @both
 def test_exception_in_the_ledger_is_raised_by_the_step(kind):
-    """A signal handler may raise. No position has moved, and the next step goes on."""
+    """If a signal handler raises, no position moves, and the next step continues."""
     state, errors = State(), [ZeroDivisionError]
 
     class Raising(Ledger):
@@ -125,14 +125,14 @@ Backwards = namedtuple("Backwards", reversed(ConsumerRecord._fields))  # noqa: P
     ids=["object", "another-order"],
 )
 def test_records_may_be_of_the_programs_own_class(kind, own):
-    """The program's ``poll()`` makes them; the step reads the fields by name."""
+    """The program's ``poll()`` makes such records, and a step reads the fields by name."""
     state = State()
     steps = kind(Ledger(), {TP: state}, TP, state, state._position, [own])
     assert [*steps] == [own]
     assert state._position == OffsetAndMetadata(5, "", 7)
 
 
-def test_wrong_arguments_of_the_steps_in_c_are_python_errors():
+def test_wrong_arguments_of_the_steps_in_c_raise_python_errors():
     ledger, state = Ledger(), State()
     usual = [ledger, {TP: state}, TP, state, state._position, []]
     for at, wrong in ((1, []), (3, object()), (4, (0, "", -1)), (4, None), (5, ())):
@@ -146,7 +146,7 @@ def test_wrong_arguments_of_the_steps_in_c_are_python_errors():
             next(_batches.Steps(*usual))
 
 
-def test_steps_in_c_leak_nothing_and_keep_no_cycle():
+def test_steps_in_c_leak_no_memory_and_keep_no_cycle():
     ledger = Ledger()
     ledger.steps = steps_of(_batches.Steps, ledger, State())
     gone = weakref.ref(ledger)
@@ -173,5 +173,5 @@ def test_steps_in_c_leak_nothing_and_keep_no_cycle():
         return after - before
 
     work()
-    # A thread of an earlier test may allocate at the same time; a leak shows each time.
+    # A thread of an earlier test may allocate memory, but a leak would occur in each run.
     assert min(growth() for _ in range(3)) < 2_000

@@ -1,4 +1,4 @@
-"""Behaviour of kafka-python's own consumer that our pages describe, without a broker."""
+"""Tests kafka-python's own consumer for behaviour that our pages describe."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from tests.harness.kafka.offline import offline
 TP = TopicPartition("orders", 0)
 
 
-def test_a_pause_of_an_unassigned_partition_is_a_key_error_and_is_half_applied():
+def test_pause_of_an_unassigned_partition_is_a_key_error_and_is_half_applied():
     with offline(KafkaConsumer) as consumer:
         consumer.assign([TP])
         with pytest.raises(KeyError):
@@ -27,12 +27,12 @@ def test_a_pause_of_an_unassigned_partition_is_a_key_error_and_is_half_applied()
 
 
 @pytest.mark.parametrize("target", ["orders", ("orders", 3)], ids=["text", "tuple"])
-def test_a_pause_takes_partitions_only(target):
+def test_pause_accepts_partitions_only(target):
     with offline(KafkaConsumer) as consumer, pytest.raises(TypeError):
         consumer.pause(target)
 
 
-def test_a_resume_returns_nothing_and_a_pause_keeps_positions():
+def test_resume_returns_nothing_and_a_pause_keeps_positions():
     with offline(KafkaConsumer) as consumer:
         assigned(consumer, TP)
         consumer.seek(TP, 7)
@@ -41,7 +41,7 @@ def test_a_resume_returns_nothing_and_a_pause_keeps_positions():
         assert consumer.position(TP) == 7
 
 
-def test_a_wrong_checksum_is_an_error_without_partition_and_offset():
+def test_wrong_checksum_is_an_error_without_partition_and_offset():
     broken, error = KINDS[1].values
     assert error is CorruptRecordError
     with offline(KafkaConsumer) as consumer:
@@ -54,18 +54,18 @@ def test_a_wrong_checksum_is_an_error_without_partition_and_offset():
 
 
 @pytest.mark.parametrize("time_of", [math.inf, math.nan])
-def test_offsets_for_times_overflows_for_a_time_that_is_no_number(time_of):
+def test_offsets_for_times_raises_an_error_for_an_infinite_or_undefined_time(time_of):
     with offline(KafkaConsumer) as consumer, pytest.raises((OverflowError, ValueError)):
         consumer.offsets_for_times({TP: time_of})
 
 
-def test_an_unknown_reset_policy_is_a_warning(caplog):
+def test_unknown_reset_policy_causes_only_a_warning(caplog):
     with offline(KafkaConsumer, auto_offset_reset="first") as consumer:
         assert consumer.config["auto_offset_reset"] == "first"
     assert "Unrecognized offset_reset_strategy" in caplog.text
 
 
-def test_defaults_of_its_clients_are_those_of_the_pages():
+def test_defaults_of_the_clients_match_our_pages():
     """The defaults are a session of 45 s, the log's end, and idempotent producers."""
     assert KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"] == 45_000
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
@@ -76,14 +76,14 @@ def test_defaults_of_its_clients_are_those_of_the_pages():
     assert KafkaError.__bases__ == (Exception,)
 
 
-def test_it_has_no_client_of_newer_protocols():
+def test_kafka_python_supports_no_newer_group_protocols():
     """kafka-python has neither KIP-848's groups nor share groups."""
     assert "group_protocol" not in KafkaConsumer.DEFAULT_CONFIG
     assert not [name for name in dir(kafka) if "share" in name.lower()]
 
 
-def test_a_poll_after_a_fork_does_not_return():
-    """The child has no IO thread; a poll of 0 ms waits for it."""
+def test_poll_after_a_fork_does_not_return():
+    """The child has no IO thread, for which even a poll of 0 ms waits."""
     with offline(KafkaConsumer) as consumer:
         assigned(consumer, TP)
         child = os.fork()
@@ -98,7 +98,7 @@ def test_a_poll_after_a_fork_does_not_return():
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 warns no more")
-def test_its_import_warns_on_python_3_11():
+def test_import_of_kafka_python_warns_on_python_3_11():
     """``importlib.resources`` warns for each message of Kafka's protocol."""
     command = [sys.executable, "-W", "always", "-c", "import kafka"]
     ended = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own code

@@ -1,4 +1,4 @@
-"""A broker that missed a Fetch gets it again, or each poll raises."""
+"""A broker that missed a Fetch receives another one, or each poll raises an error."""
 
 import gc
 import logging
@@ -23,7 +23,7 @@ Partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 
 @pytest.fixture
 def consumer(safe):
-    """Make a consumer of one partition, whose leader is broker 2."""
+    """Return a consumer of one partition with broker 2 as its leader."""
     made = safe()
     assigned(made, A)
     partition = Partition(partition_index=0, leader_id=2)
@@ -39,7 +39,7 @@ def learn(consumer):
 
 @pytest.mark.contract("P10")
 def test_each_poll_raises_if_a_broker_refuses_the_login(consumer, monkeypatch):
-    """kafka-python 3.0.12 raises once, and then never returns a record."""
+    """kafka-python 3.0.12 raises one error, and then never returns a record."""
     manager = consumer._fetcher._manager
 
     def refuse(*_, **__):
@@ -55,13 +55,15 @@ def test_each_poll_raises_if_a_broker_refuses_the_login(consumer, monkeypatch):
 
 
 @pytest.mark.contract("P10")
-def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
+def test_leader_receives_a_fetch_once_metadata_contains_the_leader(
+    consumer, monkeypatch
+):
     """
-    kafka-python 3.0.12 never asks it again.
+    kafka-python 3.0.12 never sends a Fetch to this leader again.
 
     1. Metadata is read while broker 2 starts.
-    2. The old leader's answer names broker 2 as the new leader (KIP-951).
-    3. Metadata knows it.
+    2. The old leader's response names broker 2 as the new leader (KIP-951).
+    3. Metadata contains broker 2.
     """
     fetcher, asked_for = consumer._fetcher, list[str]()
     monkeypatch.setattr(
@@ -75,7 +77,7 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
 
 
 def _crashed(call):
-    """End the loop of a consumer's network within a call; return the error of the call."""
+    """Crash a consumer's network loop during a call, and return the call's error."""
     raised = []
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
@@ -104,16 +106,16 @@ def _crashed(call):
     return raised
 
 
-# Finish here the work that the loop left, instead of in the next test.
+# Finish the loop's remaining work in this test instead of the next test.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "call",
     [lambda it: it.poll(math.inf), lambda it: it.poll(20_000), next],
     ids=["poll-inf", "poll-20s", "iteration"],
 )
-def test_a_poll_raises_the_error_that_ended_the_loop(call, monkeypatch):
-    # pytest keeps logged and raised errors beyond the test, and through their
-    # tracebacks the sockets.
+def test_poll_raises_the_error_that_stopped_the_loop(call, monkeypatch):
+    # pytest keeps logged and raised errors after the test, and their tracebacks keep
+    # the sockets open.
     monkeypatch.setattr(logging.getLogger(NetworkSelector.__module__), "disabled", True)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     assert _crashed(call) == [OSError]

@@ -59,7 +59,7 @@ def refusing():
 
 
 @of_our_connections
-def test_the_socket_of_a_refused_connection_is_closed_at_once(
+def test_socket_of_a_refused_connection_is_closed_immediately(
     kind, refusing, monkeypatch
 ):
     sockets = []
@@ -101,7 +101,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_a_client_whose_constructor_raises_leaves_no_thread(refusing, make):
+def test_client_with_a_failing_constructor_leaves_no_thread(refusing, make):
     before = set(threading.enumerate())
     with pytest.raises(KafkaError):
         make({"bootstrap_servers": refusing, "bootstrap_timeout_ms": 100})

@@ -17,7 +17,7 @@ INSIDE = (_waits.__file__, threading.__file__)
 
 @pytest.fixture
 def net():
-    """Start a loop with our waits."""
+    """Return a running loop that uses our waits."""
     made = NetworkSelector()
     adopt_network(made)
     made.start()
@@ -32,11 +32,11 @@ def on_a_thread(call):
     end_of(thread)
 
 
-def test_after_an_interrupt_at_any_place_of_a_wait_the_next_wait_works():
+def test_next_wait_works_after_an_interrupt_at_any_point_of_a_wait():
     interrupts = Interrupts(INSIDE)
     for at in itertools.count():
         event = InterruptibleEvent()
-        has_come = interrupts.at(at, lambda: event.wait(0.001))  # noqa: B023 - used at once
+        has_come = interrupts.at(at, lambda: event.wait(0.001))  # noqa: B023 - called here
         on_a_thread(event.set)
         assert event.wait(), interrupts.place
         assert event._waits == {}, interrupts.place
@@ -45,12 +45,12 @@ def test_after_an_interrupt_at_any_place_of_a_wait_the_next_wait_works():
     assert at > 3
 
 
-def test_a_handler_may_set_the_event_at_any_place_of_a_wait():
-    """A ``threading.Event`` would wait for its own thread."""
+def test_handler_may_set_the_event_at_any_point_of_a_wait():
+    """A ``threading.Event`` would deadlock with its own thread."""
     places = Interrupts(INSIDE)
     for at in itertools.count():
         event = InterruptibleEvent()
-        has_come = places.reach(at, lambda: event.wait(0.02), event.set)  # noqa: B023 - used at once
+        has_come = places.reach(at, lambda: event.wait(0.02), event.set)  # noqa: B023 - called here
         assert event.is_set() is has_come
         if not has_come:
             break
@@ -58,7 +58,7 @@ def test_a_handler_may_set_the_event_at_any_place_of_a_wait():
 
 
 def test_wait_ends_when_its_event_is_set_or_its_time_is_over():
-    """A time beyond Python's largest is no limit."""
+    """A timeout above Python's maximum counts as no limit."""
     event = InterruptibleEvent()
     assert [event.wait(seconds) for seconds in (0, -1, 0.001)] == [False] * 3
     threads = [threading.Thread(target=event.wait, args=(1e300,)) for _ in range(3)]
@@ -74,7 +74,7 @@ def test_wait_ends_when_its_event_is_set_or_its_time_is_over():
     assert event.wait(0) is False
 
 
-def test_after_an_interrupt_at_any_place_of_a_call_of_the_loop_the_next_one_returns(
+def test_next_call_of_the_loop_returns_after_an_interrupt_at_any_point_of_a_call(
     net,
 ):
     answer = InterruptibleEvent()
@@ -92,7 +92,7 @@ def test_after_an_interrupt_at_any_place_of_a_call_of_the_loop_the_next_one_retu
         has_come = interrupts.at(at, lambda: net.run(late))
         other.join()
         found = []
-        on_a_thread(lambda: found.append(net.run(late)))  # noqa: B023 - used at once
+        on_a_thread(lambda: found.append(net.run(late)))  # noqa: B023 - called here
         assert found == ["late"], interrupts.place
         assert net._pending_waiters == {}, interrupts.place
         if not has_come:
@@ -108,7 +108,7 @@ def test_call_of_the_loop_raises_the_error_of_its_coroutine(net):
         net.run(refused)
 
 
-def test_a_loop_that_is_closed_ends_the_calls_that_wait(net):
+def test_closing_the_loop_ends_the_calls_that_wait(net):
     raised = []
     has_begun = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A consumer's figures have the right values, and reading them disturbs nothing."""
+"""Tests the values of a consumer's figures, and that reading them has no side effect."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def test_partitions_and_holds_are_counted(safe):
     assert found['holds{kind="operator"}'] == 0
 
 
-def test_a_waiting_poll_renews_the_time_of_the_last_poll(safe, monkeypatch):
+def test_waiting_poll_renews_the_time_of_the_last_poll(safe, monkeypatch):
     """A poll renews the time whenever it handles its group."""
     consumer, clock = safe(), Clock()
     assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
@@ -71,7 +71,7 @@ def test_changes_of_holds_are_counted(safe):
     consumer.pause(A)
     consumer.resume(A)
     consumer.pause_all(for_=0.001, owner="short")
-    wait_for(lambda: consumer.quiet() == {B}, "it to expire")
+    wait_for(lambda: consumer.quiet() == {B}, "the hold to expire")
     consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
     consumer.assign([B])
     found = values(consumer)
@@ -131,7 +131,7 @@ def test_alarms_and_hooks_that_raise_are_counted(safe):
 
 
 def test_holds_are_counted_by_the_kind_of_their_owner():
-    """One event may have holds of several owners; a worker's own do not count."""
+    """One event may have holds of several owners, and a worker's own holds do not count."""
     counts = Counts()
     owners = ("app", "operator:bob", "operator:eve", "worker:drain")
     holds = tuple(Hold(scope=Everything(), owner=one) for one in owners)
@@ -163,7 +163,7 @@ def test_open_consumer_shows_whether_it_has_read_the_control_topics(
     assert closed.keys() == found.keys() - {"control_ready"}
 
 
-def test_a_consumer_without_control_has_no_control_metrics(safe):
+def test_consumer_without_control_has_no_control_metrics(safe):
     assert not [name for name in values(safe()) if name.startswith("control_")]
 
 
@@ -176,8 +176,8 @@ def scraped_while_locked(consumer, source):
     return found[0]
 
 
-def test_a_scrape_of_a_worker_changes_nothing(safe):
-    """An expired hold counts until the next check; other threads may have the locks."""
+def test_scrape_of_a_worker_changes_nothing(safe):
+    """An expired hold counts until the next check, and other threads may have the locks."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     assigned(consumer, A)
     worker, clock = Worker(consumer, print), Clock()
@@ -196,7 +196,7 @@ PLACED = "safeconsumer_hold_changes_total"
 
 
 class Shown:
-    """A collector in a registry, which names each consumer."""
+    """A registered collector that labels each consumer."""
 
     def __init__(self, *sources):
         self.collector = Collector(*sources)
@@ -223,8 +223,8 @@ def place(consumer, count):
     return consumer
 
 
-def test_a_consumer_keeps_its_label_until_it_is_removed(safe):
-    """A second consumer of one name gets a number; a free name is reused, from 0 on."""
+def test_consumer_keeps_its_label_until_it_is_removed(safe):
+    """A second consumer of the same name gets a number, and a free name can be reused."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
     shown = Shown(one)
@@ -253,8 +253,8 @@ def test_worker_may_be_added_after_its_consumer(safe):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_does_not_show_its_parents_consumers(safe):
-    """The parent reports them, and another thread may hold a worker's lock."""
+def test_forked_child_does_not_show_its_parents_consumers(safe):
+    """The parent reports its consumers, and another thread may hold a worker's lock."""
     shown = Shown(place(safe(client_id="a"), 1))
 
     def has_nothing():
@@ -266,8 +266,8 @@ def test_a_forked_child_does_not_show_its_parents_consumers(safe):
     assert shown.placed() == {"a": 1}
 
 
-def test_a_registry_takes_one_collector(safe):
-    """Two collectors would give the same names."""
+def test_registry_accepts_only_one_collector(safe):
+    """Two collectors would export the same names."""
     registry = CollectorRegistry()
     registry.register(Collector(safe()))
     with pytest.raises(ValueError, match="safeconsumer_"):
@@ -290,16 +290,16 @@ def test_member_with_many_partitions_has_few_series(safe):
     assert found['holds{kind="local"}'] == 2000
     assert not found.keys() - small.keys()
     (less,) = small.keys() - found.keys()
-    assert "worker_lag_records" in less  # no record of them was fetched yet
+    assert "worker_lag_records" in less  # no record of the new partitions was fetched
     assert len(found) < 100
 
 
 def test_delivering_records_calls_no_metrics_code(safe):
-    """CPU time would depend on the machine; code that is not called costs nothing."""
+    """The test looks for calls, because CPU time would depend on the machine."""
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)
-    values(consumer)  # an earlier call has read it
+    values(consumer)  # figures were read before
     answer(consumer, tp, 0, batch(0, 1000))
     called = set()
 

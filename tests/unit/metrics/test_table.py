@@ -1,4 +1,4 @@
-"""The table lists all metrics; the code and its labels agree with it."""
+"""The table lists all metrics, and the code and its labels agree with the table."""
 
 import re
 
@@ -20,7 +20,7 @@ FORBIDDEN = {
     *("owner_name", "reason", "scope", "hold", "hold_id", "member", "member_id"),
     *("host", "key", "offset", "error", "partition"),
 }
-# Events of these levels that have their own counter.
+# Events of level warning or error that have their own counter.
 COUNTED = {
     *("control_records_skipped", "control_topic_reset", "gates_opened_unread"),
     *("commit_rejected", "work_dropped", "breaker_closed", "unread_records_deleted"),
@@ -28,7 +28,7 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=short)
-def test_a_metric_has_a_plain_name_and_bounded_labels(metric):
+def test_metric_has_a_plain_name_and_bounded_labels(metric):
     assert NAME.fullmatch(metric.name)
     assert metric.meaning.endswith(".")
     assert not {one.name for one in metric.labels} & FORBIDDEN
@@ -39,14 +39,14 @@ def test_names_are_unique():
     assert len(names) == len(set(names))
 
 
-def test_everything_in_the_table_is_read():
+def test_every_metric_in_the_table_is_exported():
     of_consumers = {one.name for one in table.of("consumer", "control")}
     assert set(figures._READ) == of_consumers
     assert set(prometheus._FIELDS) == {one.name for one in table.of("worker")}
     assert set(prometheus._FIELDS.values()) <= {one.name for one in fields(Stats)}
 
 
-def test_labels_are_those_of_the_code():
+def test_owner_labels_in_the_table_match_the_code():
     (owners,) = [one for one in METRICS if one.name == "worker_pause_seconds_total"]
     assert set(OWNERS) == set(owners.labels[0].values)
 

@@ -1,4 +1,4 @@
-"""The decision about one batch, without Spark."""
+"""Tests the decision about one batch, without Spark."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def planned(start, latest, *texts, troubles=()):
 @pytest.mark.contract("S1")
 @by_day(50)
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
-def test_held_partitions_stay_and_others_are_unchanged(start, grown, texts):
+def test_held_partitions_stop_and_other_partitions_are_unchanged(start, grown, texts):
     latest = dict(start)
     for tp, more in grown.items():
         latest[tp] = latest.get(tp, 0) + more
@@ -54,7 +54,7 @@ def test_held_partitions_stay_and_others_are_unchanged(start, grown, texts):
 
 @by_day(50)
 @given(POSITIONS)
-def test_offsets_are_read_from_text_as_written(positions):
+def test_offsets_are_parsed_as_they_were_rendered(positions):
     """Equal offsets give equal text, in any order."""
     text = offsets.render(positions)
     assert offsets.parse(text) == positions
@@ -70,7 +70,7 @@ STEPS = st.lists(
 @by_day(40)
 @given(STEPS)
 def test_every_offset_is_read_once_despite_restarts_and_kills(steps):
-    """Each batch begins at the end of the last one in the offset log."""
+    """Each batch starts at the end of the last batch in the offset log."""
     checkpoint, latest, read = offsets.render({}), dict[Any, int](), dict[Any, int]()
     for grown, texts, is_killed in (*steps, ({}, [], False)):
         for tp, more in grown.items():
@@ -86,18 +86,18 @@ def test_every_offset_is_read_once_despite_restarts_and_kills(steps):
 
 @pytest.mark.contract("S3")
 def test_offsets_have_the_text_of_the_official_source():
-    """S3: checkpoints are interchangeable."""
+    """S3: the checkpoints of both sources are interchangeable."""
     text = offsets.render({("b", 10): 1, ("a", 2): 7, ("b", 9): 0})
     assert text == '{"a":{"2":7},"b":{"9":0,"10":1}}'
 
 
-def test_partitions_are_named_in_runs():
+def test_partitions_are_named_as_ranges():
     tps = [("b", 1), ("a", 0), ("a", 1), ("a", 2), ("a", 7)]
     assert offsets.named(tps) == "a:0-2,7 b:1"
 
 
 def test_held_partition_lost_records_only_if_it_ends_before_its_next_record():
-    """A partition that is read to its end has lost nothing."""
+    """A partition that was read to its end has lost nothing."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}
     losses = planned(start, latest, "orders").losses()

@@ -1,4 +1,4 @@
-"""Options of the source: parsed once, refused by name."""
+"""Tests the options of the source, which are parsed once and refused by name."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.harness.listing import short
 
 
 def test_names_are_read_in_any_case():
-    """Spark passes names as they were typed."""
+    """Spark passes option names as they were typed."""
     parsed = options.parse({"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE"})
     assert list(map(str, parsed.scopes)) == ["orders:3", "re:tmp.*"]
     assert not parsed.fails_on_loss
@@ -61,13 +61,13 @@ FOLLOWING = {"holds.control": "true", "holds.group": "g"}
     ],
     ids=short,
 )
-def test_a_bad_option_is_refused_by_name(given, named):
+def test_bad_option_is_refused_by_name(given, named):
     with pytest.raises(SparkSettingError, match=named):
         options.parse(given)
 
 
-def test_control_topics_have_the_default_names_of_a_fleet():
-    """One operator action holds consumers and streams."""
+def test_control_topics_have_the_same_default_names_as_those_of_consumers():
+    """One operator action can therefore hold consumers and streams."""
     same = options.parse(FOLLOWING)
     assert same.control == HOLDS_TOPIC == "__safeconsumer_holds_ops"
     assert options.parse({**FOLLOWING, "holds.topic": " ops "}).control == "ops"
@@ -83,14 +83,14 @@ def test_control_topics_have_the_default_names_of_a_fleet():
         *("kafka.bootstrap.servers", "kafka.isolation.level"),
     ],
 )
-def test_an_option_of_the_official_source_is_passed_on(name):
+def test_option_of_the_official_source_is_passed_on(name):
     given = {name: "1"}
     options.parse(given)
     assert name.lower() not in options.completed(given)
 
 
 @pytest.mark.contract("S3")
-def test_the_users_options_override_the_tuned_ones_in_any_case():
+def test_users_options_override_the_tuned_options_in_any_case():
     missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})
     assert set(missing) == set(options.TUNED) - {"kafka.fetch.max.wait.ms"}
 
@@ -106,8 +106,8 @@ def test_secrets_stay_out_of_the_repr():
     assert "hunter2" not in repr(parsed)
 
 
-def test_the_control_cluster_may_be_another_one():
-    """Its other properties are those of the cluster that is read."""
+def test_control_topics_may_be_on_another_cluster():
+    """The control cluster's other properties are those of the data cluster."""
     parsed = options.parse(
         {
             "kafka.bootstrap.servers": "data:9092",
@@ -136,5 +136,5 @@ def test_the_control_cluster_may_be_another_one():
     ],
     ids=short,
 )
-def test_a_stream_reports_to_the_status_topic_of_its_options(more, status):
+def test_stream_reports_to_the_status_topic_of_its_options(more, status):
     assert options.parse({**FOLLOWING, **more}).status == status

@@ -1,4 +1,4 @@
-"""Sparks of every kind: Apache's and vendors', with package metadata and without."""
+"""Tests Apache's and vendors' builds of Spark, with and without package metadata."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ from tests.harness.spark import options, shim
 
 
 class Installed:
-    """An installed Spark: a package, and jars in some folder."""
+    """An installed Spark with a package, and with jars in some folder."""
 
     def __init__(self, monkeypatch, home):
         self._patch = monkeypatch
@@ -26,7 +26,7 @@ class Installed:
         monkeypatch.delenv("SPARK_HOME", raising=False)
 
     def version(self, text, package="pyspark"):
-        """Let ``import pyspark`` find this one; it has no metadata."""
+        """Let ``import pyspark`` find this package, which has no metadata."""
         module = ModuleType("pyspark")
         module.__version__ = text
         module.__file__ = str(self.home / package / "__init__.py")
@@ -62,20 +62,20 @@ def test_vendors_versions_belong_to_a_line_of_apache_spark(text, line, apache):
     assert Version.parse(text) == Version(text, line, apache)
 
 
-def test_a_text_that_is_not_a_version_is_refused():
+def test_text_that_is_not_a_version_is_refused():
     with pytest.raises(SparkSetupError, match="'client' is not a version of Spark"):
         Version.parse("client")
 
 
-def test_a_spark_without_package_metadata_is_found(installed):
-    """PYTHONPATH has a vendor's SPARK_HOME, built for Scala 2.12."""
+def test_spark_without_package_metadata_is_found(installed):
+    """PYTHONPATH contains a vendor's SPARK_HOME that was built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.4"
 
 
-def test_spark_home_comes_first(installed, monkeypatch):
-    """Pyspark itself starts that JVM, even if pip has installed another Spark."""
+def test_spark_home_takes_precedence(installed, monkeypatch):
+    """Pyspark starts the JVM of SPARK_HOME, even if pip has installed another Spark."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")
@@ -84,12 +84,12 @@ def test_spark_home_comes_first(installed, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_without_jars_the_scala_is_that_of_apaches_builds(installed, text, scala):
+def test_scala_version_without_jars_is_that_of_apaches_builds(installed, text, scala):
     installed.version(text)
     assert platforms.scala() == scala
 
 
-def test_the_connector_in_a_folder_has_the_same_scala(installed, tmp_path):
+def test_connector_in_a_folder_must_have_the_same_scala_version(installed, tmp_path):
     """A connector for Scala 2.13 beside a Spark for 2.12 would fail at the first query."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
@@ -107,7 +107,7 @@ def test_the_connector_in_a_folder_has_the_same_scala(installed, tmp_path):
     ],
     ids=short,
 )
-def test_a_connector_of_another_line_or_scala_is_refused(jar):
+def test_connector_of_another_line_or_scala_version_is_refused(jar):
     spark = Version.parse("4.2.0-amzn-0")
     wanted = r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.2\.0$"
     with pytest.raises(SparkSetupError, match=wanted):
@@ -123,7 +123,7 @@ def test_a_connector_of_another_line_or_scala_is_refused(jar):
         ("spark-sql-kafka-0-10_2.13-4.2.1.jar", 1),
     ],
 )
-def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, caplog):
+def test_connector_of_another_build_of_the_line_causes_a_warning(jar, warnings, caplog):
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_connector(jar, spark, "2.13")
@@ -144,7 +144,7 @@ def test_old_spark_or_java_is_refused_with_the_versions(spark, java, refusal):
         platforms.check_runtime(Version.parse(spark), java)
 
 
-def test_an_untested_spark_is_a_warning(caplog):
+def test_untested_spark_causes_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_runtime(Version.parse("3.5.0"), "17")
         assert not caplog.records
@@ -152,21 +152,21 @@ def test_an_untested_spark_is_a_warning(caplog):
     assert "4.3.0 is newer than 4.2" in caplog.text
 
 
-def test_a_session_of_spark_connect_is_refused():
-    """The server cannot call this client."""
+def test_session_of_spark_connect_is_refused():
+    """A Spark Connect server cannot call this client."""
     kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
     with pytest.raises(SparkSetupError, match="classic session"):
         register(kind())
 
 
-def test_an_object_that_is_not_a_session_is_refused():
+def test_object_that_is_not_a_session_is_refused():
     with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
         register("local[*]")
 
 
 @pytest.fixture
 def spark_420(monkeypatch):
-    """Let the installed Spark be 4.2.0."""
+    """Pretend that Spark 4.2.0 is installed."""
     known = platforms.Version.parse("4.2.0")
     monkeypatch.setattr(platforms, "spark_version", lambda: known)
     monkeypatch.setattr(platforms, "scala", lambda: "2.13")
@@ -187,7 +187,7 @@ COMPLETE = (
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_the_connector_is_named_for_the_installed_spark(tmp_path):
+def test_connector_for_the_installed_spark_is_named(tmp_path):
     folder = folder_with(tmp_path, *COMPLETE)
     found = provision.connector_jars(folder)
     assert [jar.stem for jar in found] == list(COMPLETE)
@@ -195,25 +195,25 @@ def test_the_connector_is_named_for_the_installed_spark(tmp_path):
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_a_folder_that_lacks_a_jar_is_refused_by_name(tmp_path):
+def test_folder_without_a_required_jar_is_refused_with_the_name_of_the_jar(tmp_path):
     folder = folder_with(tmp_path, *COMPLETE[:3])
     with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
         provision.connector_jars(folder)
 
 
-def test_the_jar_is_built_from_the_sources_beside_it():
-    """CI compiles them and compares: python -m tests.harness.spark.shim --check."""
+def test_jar_is_built_from_the_sources_beside_it():
+    """CI compiles the sources and compares: python -m tests.harness.spark.shim --check."""
     assert shim.facts(provision.JAR)["Source"] == shim.digest()
 
 
-def test_the_shim_stays_small():
-    """Decisions belong in Python."""
+def test_shim_stays_small():
+    """Decisions belong in Python, not in the shim."""
     files = list(shim.SOURCES.rglob("*.java"))
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 
 
 @pytest.mark.parametrize("make", [safe.packages, provision.jars, provision.builder])
-def test_without_pyspark_the_install_line_is_shown(monkeypatch, make):
+def test_install_line_is_shown_without_pyspark(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(
         SparkSetupError, match=r"pip install.*\[spark\].*platform's own"
@@ -221,7 +221,7 @@ def test_without_pyspark_the_install_line_is_shown(monkeypatch, make):
         make()
 
 
-def test_importing_needs_no_pyspark():
+def test_importing_the_package_needs_no_pyspark():
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
         "import safeconsumer.spark, safeconsumer.spark.session"
@@ -237,10 +237,10 @@ def item(**since):
 @pytest.mark.parametrize(
     ("installed", "count"), [("3.5.7", 1), ("4.1.2", 1), ("4.2.0", 2), ("4.10.0", 2)]
 )
-def test_a_test_of_a_newer_spark_is_left_out_and_not_skipped(
+def test_test_for_a_newer_spark_is_deselected_and_not_skipped(
     monkeypatch, installed, count
 ):
-    """Such a test is not listed either: each listed test must run somewhere."""
+    """A deselected test is not listed, because each listed test must run somewhere."""
     monkeypatch.setattr(options, "find_spec", lambda _: True)
     monkeypatch.setattr(options.connector, "version", lambda: installed)
     left_out = []

@@ -1,4 +1,4 @@
-"""Options of the Python source: parsed once, and refused by name."""
+"""Tests the options of the Python source, which are parsed once and refused by name."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_names_are_read_in_any_case():
     assert found.has_headers
 
 
-def test_the_python_source_has_these_defaults():
+def test_options_of_the_python_source_have_defaults():
     found = settings.parse(LEAST)
     assert found.starting == "latest"
     assert (found.max_offsets, found.min_ranges, found.min_records) == (None, 0, 0)
@@ -41,12 +41,12 @@ def test_starting_offsets_are_named_by_partition():
     }
 
 
-def test_a_topic_named_twice_is_read_once():
+def test_topic_named_twice_is_read_once():
     found = settings.parse({**LEAST, "subscribe": "orders, returns,orders"})
     assert found.wanted == ("orders", "returns")
 
 
-def test_java_names_of_reading_and_of_the_connection_are_translated():
+def test_java_properties_for_reading_and_connecting_are_translated():
     found = settings.parse(
         {
             **LEAST,
@@ -65,7 +65,7 @@ def test_java_names_of_reading_and_of_the_connection_are_translated():
     assert "ca.pem" not in repr(found)
 
 
-def test_the_control_topics_may_be_on_another_cluster():
+def test_control_topics_of_the_python_source_may_be_on_another_cluster():
     found = settings.parse({**LEAST, "holds.control.kafka.bootstrap.servers": "c:9092"})
     assert found.holds.control_client["bootstrap.servers"] == "c:9092"
     assert found.connection["bootstrap_servers"] == "b:9092"
@@ -114,7 +114,7 @@ def test_the_control_topics_may_be_on_another_cluster():
     ],
     ids=str,
 )
-def test_an_unsupported_option_is_refused_by_name(given, named):
+def test_unsupported_option_is_refused_by_name(given, named):
     with pytest.raises(SparkSettingError) as caught:
         settings.parse({**LEAST, **given})
     assert named in str(caught.value)
@@ -123,7 +123,7 @@ def test_an_unsupported_option_is_refused_by_name(given, named):
 @pytest.mark.parametrize(
     "pattern", ["ord(", "[a-z&&[^b]]", "[a[bc]]", r"\p{Alpha}+", r"\Qorders\E"]
 )
-def test_a_pattern_that_python_and_java_read_differently_is_refused(pattern):
+def test_pattern_that_python_and_java_read_differently_is_refused(pattern):
     given = {"kafka.bootstrap.servers": "b:9092", "subscribePattern": pattern}
     with pytest.raises(SparkSettingError, match="subscribePattern"):
         settings.parse(given)
@@ -132,7 +132,7 @@ def test_a_pattern_that_python_and_java_read_differently_is_refused(pattern):
 @pytest.mark.parametrize(
     "text", ['{"a":0}', '{"a":["0"]}', '{"a":[-1]}', "[]", "orders"]
 )
-def test_assigned_partitions_are_numbers_of_topics(text):
+def test_assign_option_that_does_not_list_partition_numbers_is_refused(text):
     given = {"kafka.bootstrap.servers": "b:9092", "assign": text}
     with pytest.raises(SparkSettingError, match="assign"):
         settings.parse(given)

@@ -1,4 +1,4 @@
-"""The Python source without Spark and without a broker."""
+"""Tests the Python source without Spark and without a broker."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ OPTIONS = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders"}
 
 @pytest.mark.contract("S9")
 @pytest.mark.parametrize("version", ["3.5.7", "4.0.2", "4.1.2"])
-def test_a_spark_before_4_2_is_refused_when_the_source_is_registered(
+def test_spark_before_4_2_is_refused_when_the_source_is_registered(
     monkeypatch, version
 ):
     found = platforms.Version.parse(version)
@@ -28,7 +28,7 @@ def test_a_spark_before_4_2_is_refused_when_the_source_is_registered(
         SafeKafkaSource.name()
 
 
-def test_the_source_has_the_name_of_the_shim(monkeypatch):
+def test_source_has_the_same_name_as_the_shim(monkeypatch):
     found = platforms.Version.parse("4.2.0")
     monkeypatch.setattr(platforms, "spark_version", lambda: found)
     assert SafeKafkaSource.name() == "safekafka"
@@ -45,8 +45,10 @@ def test_the_source_has_the_name_of_the_shim(monkeypatch):
         ((10, 10, 10), 10, (3, 3, 3)),
     ],
 )
-def test_a_limit_is_shared_as_the_official_source_shares_it(sizes, most, shares):
-    """A part below one becomes one, other parts are rounded down."""
+def test_limit_is_shared_among_partitions_as_in_the_official_source(
+    sizes, most, shares
+):
+    """A share below one becomes one, and other shares are rounded down."""
     begins = {("orders", number): 7 for number in range(len(sizes))}
     ends = {("orders", number): 7 + size for number, size in enumerate(sizes)}
     found = limited(begins, ends, most)
@@ -54,7 +56,7 @@ def test_a_limit_is_shared_as_the_official_source_shares_it(sizes, most, shares)
 
 
 class Log:
-    """A consumer of one partition that has these offsets, and none behind them."""
+    """A consumer of one partition that has only these offsets."""
 
     def __init__(self, *offsets, end):
         self.offsets, self.last = offsets, end
@@ -80,14 +82,14 @@ def read(log, start, end):
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 50), (0, 5), (1, 8), (2, 30), (8, 31)])
-def test_a_range_that_ends_in_a_hole_has_no_record_behind_its_end(start, end):
+def test_range_that_ends_in_a_gap_has_no_record_after_its_end(start, end):
     log = Log(0, 1, 7, 30, end=50)
     wanted = [one for one in log.offsets if start <= one < end]
     assert read(log, start, end) == wanted
 
 
 @pytest.mark.contract("S9")
-def test_a_range_that_stands_still_raises_instead_of_ending_early():
+def test_stalled_range_raises_an_error_instead_of_ending_early():
     with pytest.raises(StreamStalledError, match="no record came at offset 3 for"):
         read(Log(0, 1, 2, end=3), 0, 9)
 
@@ -111,8 +113,8 @@ class Failing:
 
 
 @pytest.mark.parametrize("fails", ["assign", "seek", "topic ids"])
-def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
-    """Topic ids are requested only if the client was kept for another range."""
+def test_client_is_closed_if_it_cannot_be_prepared_for_a_range(monkeypatch, fails):
+    """The reader requests topic ids only for a client kept from an earlier range."""
     consumer = Failing(fails)
 
     def ids(_consumer, names):
@@ -133,8 +135,8 @@ def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
     assert KeptClient._idle == {}
 
 
-def test_a_kept_client_of_a_recreated_topic_is_closed(monkeypatch):
-    """It has fetched records of the old topic."""
+def test_kept_client_of_a_recreated_topic_is_closed(monkeypatch):
+    """The kept client has fetched records of the old topic."""
     made = []
 
     def consumer(**_):

@@ -1,4 +1,4 @@
-"""The columns of journals as tables are the fields of their entries."""
+"""Every field of a journal entry is a column of the table of journals."""
 
 import re
 
@@ -7,7 +7,7 @@ from msgspec import inspect, structs
 from safeconsumer.audit.entries import EVENTS
 from safeconsumer.spark.reading import SCHEMA
 
-# Columns of the file and its head, and those that replace "tp".
+# Columns of the file and its head, and the columns that replace "tp".
 OTHERS = {"file": "string", "member": "string", "group": "string", "e": "string"}
 OTHERS |= {"topic": "string", "partition": "bigint"}
 SIMPLE = {
@@ -19,7 +19,7 @@ SIMPLE = {
 
 
 def sparks(kind):
-    """Return Spark's type for a field's."""
+    """Return Spark's type for a field's type."""
     match kind:
         case inspect.UnionType(types=types):
             found = {sparks(one) for one in types} - {""}

@@ -1,4 +1,4 @@
-"""The reports of a stream, without Spark and Kafka."""
+"""Tests the reports of a stream, without Spark and Kafka."""
 
 from types import SimpleNamespace
 
@@ -61,11 +61,11 @@ def lab():
 
 
 def test_state_of_a_stream_is_unknown_before_its_first_plan():
-    """A batch from before a restart may be run again, in full."""
+    """A batch from before a restart may run again in full after the restart."""
     assert Reported().reported() == ("starting", {}, {})
 
 
-def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more(lab):
+def test_held_partition_is_quiet_once_no_batch_reads_the_partition(lab):
     """No partition is quiet during a plan, which may not have read the hold."""
     lab.activity.begin("q", [ZERO, ONE])
     assert lab.reported() == ("starting", {}, {})
@@ -82,8 +82,8 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more(lab):
     assert not lab.made.has_changed()
 
 
-def test_a_stream_that_stops_in_a_batch_reports_it_as_busy(lab):
-    """That batch is run again when its query is started again."""
+def test_stream_that_stops_in_a_batch_reports_the_batch_as_busy(lab):
+    """The unfinished batch runs again when its query restarts."""
     lab.activity.begin("q", [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 5})
     assert lab.made.report("stopped").busy == {"orders": ((0, 0),)}
@@ -92,8 +92,8 @@ def test_a_stream_that_stops_in_a_batch_reports_it_as_busy(lab):
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
-def test_reports_of_a_query_of_any_name_are_read(lab, name):
-    """Otherwise commands would not wait for its batches."""
+def test_reports_of_a_query_with_any_name_can_be_decoded(lab, name):
+    """Otherwise commands would not wait for the query's batches."""
     lab.activity.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 5})
     read = decode_report(encode_report(lab.made.report()))
@@ -101,8 +101,8 @@ def test_reports_of_a_query_of_any_name_are_read(lab, name):
     assert dict(read.busy) == {"orders": ((0, 0),)}
 
 
-def test_a_stream_that_cannot_read_the_control_topics_reports_that(lab):
-    """Its plans read no record, but an earlier batch may."""
+def test_stream_that_cannot_read_the_control_topics_reports_unavailable(lab):
+    """The stream's plans read no record, but an earlier batch may."""
     lab.activity.begin("q", [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 0})
     lab.held.add(ZERO)
@@ -111,7 +111,7 @@ def test_a_stream_that_cannot_read_the_control_topics_reports_that(lab):
 
 
 def test_many_running_plans_do_not_delay_reports(monkeypatch):
-    """A report counts for fifteen seconds: all streams share the time of one."""
+    """A report counts for 15 s, so all streams share the waiting time of one report."""
     labs = [Reported() for _ in range(40)]
     for lab in labs:
         lab.activity.begin("q", [ZERO])
@@ -130,8 +130,8 @@ def test_many_running_plans_do_not_delay_reports(monkeypatch):
     assert (len(made), sum(waits)) == (40, reporting._DECISION_SECONDS)
 
 
-def test_failed_report_of_a_stream_delays_no_other():
-    """Earlier reports are sent by then, and the failing one is left out."""
+def test_failed_report_of_one_stream_does_not_delay_the_others():
+    """Earlier reports come first, and the failed report is omitted."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True
     making = reports([first.made, bad.made, last.made], None)

@@ -1,4 +1,4 @@
-"""Skips, losses under a hold, and commits, without Spark and Kafka."""
+"""Tests skips, losses under a hold, and commits, without Spark and Kafka."""
 
 import gc
 import threading
@@ -46,7 +46,7 @@ def again(lab, start, end, number=7):
 
 
 def restarted(lab):
-    """Return another process's lab over the same checkpoint."""
+    """Return the lab of a restarted process with the same checkpoint."""
     made = DeciderLab()
     made.files.texts.update(lab.files.texts)
     return made
@@ -55,8 +55,10 @@ def restarted(lab):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [None, LATEST], ids=["no limit", "limit"])
 @pytest.mark.parametrize("held", [False, True], ids=["flowing", "held"])
-def test_skip_ends_the_partitions_batch_and_reads_no_skipped_record(lab, limit, held):
-    """The next batch reads on; progress and an event name the offsets, owner and reason."""
+def test_skip_ends_the_batch_of_its_partition_and_reads_no_skipped_record(
+    lab, limit, held
+):
+    """Progress and an event name the skipped offsets, the owner and the reason."""
     if held:
         lab.controller.pause("orders", owner="ops")
     lab.controller.skip("orders:0", to=7, reason="poison", owner="alice")
@@ -73,7 +75,7 @@ def test_skip_ends_the_partitions_batch_and_reads_no_skipped_record(lab, limit, 
     assert "metric.skipped" not in answer
 
 
-def test_a_limiter_gives_a_skipped_partition_no_share(lab):
+def test_limiter_assigns_no_share_to_a_skipped_partition(lab):
     lab.controller.skip("orders:0", to=7, reason="poison")
     answer = lab.plan(batch="batch = 1")
     assert offsets.parse(answer["from"]) == {ORDERS: 9, RETURNS: 5}
@@ -91,7 +93,7 @@ def test_a_limiter_gives_a_skipped_partition_no_share(lab):
     ids=short,
 )
 def test_impossible_skip_is_refused_and_dropped(to, latest, why):
-    """The batch goes on without it, and progress and an event have the reason."""
+    """The batch continues without the skip, and progress and an event have the reason."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
@@ -104,7 +106,7 @@ def test_impossible_skip_is_refused_and_dropped(to, latest, why):
 
 @pytest.mark.contract("S8")
 def test_recreated_topic_can_be_read_from_any_of_its_offsets(lab):
-    """The topic ends before the next offset; under a hold that fails no query."""
+    """A held topic that ends before the next offset does not fail the query."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
     answer = lab.batch(START, {ORDERS: 3, RETURNS: 8})
@@ -117,8 +119,8 @@ def test_recreated_topic_can_be_read_from_any_of_its_offsets(lab):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("was_planned", [True, False], ids=["in the log", "not yet"])
-def test_the_skip_of_an_interrupted_batch_is_repeated(lab, was_planned):
-    """The checkpoint has the skip, so no user has to request it again."""
+def test_skip_of_an_interrupted_batch_is_repeated(lab, was_planned):
+    """The checkpoint contains the skip, so no user has to request the skip again."""
     lab.controller.skip("orders:0", to=7, reason="poison")
     end = offsets.parse(lab.batch(START, LATEST)["end"])
     new = restarted(lab)
@@ -133,8 +135,8 @@ def test_the_skip_of_an_interrupted_batch_is_repeated(lab, was_planned):
         assert offsets.parse(answer["start"]) == {ORDERS: 7, RETURNS: 5}
 
 
-def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
-    """Spark's own source used the checkpoint meanwhile, or a user cut it."""
+def test_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
+    """Spark's own source may have used the checkpoint, or a user may have truncated it."""
     lab.controller.skip("orders:0", to=7, reason="poison")
     lab.batch(START, LATEST)
     new = restarted(lab)
@@ -145,7 +147,7 @@ def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize(("to", "first"), [(7, 7), (9, 9), (11, 9)])
-def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
+def test_record_that_fails_a_planned_batch_is_skipped_when_the_batch_runs_again(
     lab, to, first
 ):
     """A batch in Spark's log keeps its end; the next batch skips the remaining offsets."""
@@ -159,7 +161,7 @@ def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
 
 @pytest.mark.contract("S8")
 def test_repeated_batch_without_the_partition_skips_nothing(lab):
-    """The partition was held in that batch; the next plan skips."""
+    """The partition was held in that batch, so the next plan carries out the skip."""
     lab.controller.skip("orders:0", to=8, reason="poison")
     end = {ORDERS: 5, RETURNS: 8}
     assert again(lab, START, end) == START
@@ -185,8 +187,8 @@ def test_recreated_topic_is_read_from_0_after_the_repeated_batch(lab):
     assert offsets.parse(answer["end"])[ORDERS] == 0
 
 
-def test_skip_beyond_the_end_of_a_cut_topic_is_refused(lab):
-    """The topic was cut between two runs; Spark has not planned that batch."""
+def test_skip_beyond_the_end_of_a_truncated_topic_is_refused(lab):
+    """The topic was truncated between two runs, and Spark has not planned that batch."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=8, reason="poison")
     lab.batch(START, LATEST)
@@ -217,8 +219,8 @@ def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(lab):
     assert offsets.parse(answer["end"])[ORDERS] == 11
 
 
-def test_a_file_that_was_cut_off_has_no_skips(lab):
-    """Spark has not planned that batch."""
+def test_truncated_file_has_no_skips(lab):
+    """Spark has not planned the batch of a truncated file."""
     lab.files.texts[7] = '[{"topic": "ord'
     assert offsets.parse(lab.batch(START, LATEST)["end"]) == LATEST
 
@@ -242,14 +244,14 @@ def test_a_file_that_was_cut_off_has_no_skips(lab):
     ],
     ids=short,
 )
-def test_a_wrong_skip_is_refused_at_once(lab, target, wrong, kind):
+def test_wrong_skip_is_refused_immediately(lab, target, wrong, kind):
     with pytest.raises(kind):
         lab.controller.skip(target, **{"to": 7, "reason": "poison", **wrong})
     assert "metric.skipped" not in lab.batch(START, LATEST)
 
 
 def of_query(lab, name, latest=LATEST, number=7):
-    """Return the answer of a query's plan; its checkpoint has no skips."""
+    """Return the answer to a query's plan, with a checkpoint without skips."""
     lab.files = Files()
     lab.ask("open", stream=name, options="")
     text = offsets.render(latest)
@@ -261,7 +263,7 @@ def of_query(lab, name, latest=LATEST, number=7):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
 def test_only_the_named_query_of_two_skips_a_shared_partition(lab, stops):
-    """A query whose batch failed has stopped, and is started again after the skip."""
+    """A query with a failed batch has stopped, and restarts after the skip."""
     of_query(lab, "archive")
     of_query(lab, "billing")
     if stops:
@@ -275,8 +277,8 @@ def test_only_the_named_query_of_two_skips_a_shared_partition(lab, stops):
 
 
 @pytest.mark.contract("S8")
-def test_a_skip_is_for_the_one_query_that_has_read_the_partition(lab):
-    """Another query that begins to read it later does not skip."""
+def test_skip_applies_only_to_the_query_that_has_read_the_partition(lab):
+    """Another query that reads the partition later does not skip."""
     of_query(lab, "billing")
     lab.ask("close", stream="billing")
     lab.controller.skip("orders:0", to=7, reason="poison")
@@ -285,7 +287,7 @@ def test_a_skip_is_for_the_one_query_that_has_read_the_partition(lab):
 
 
 @pytest.mark.parametrize("query", ["archive", "id of archive", None], ids=short)
-def test_a_query_that_is_to_be_started_skips_by_its_name_or_id(lab, query):
+def test_skip_can_name_a_query_that_starts_later_by_its_name_or_id(lab, query):
     lab.controller.skip("orders:0", to=7, reason="poison", query=query)
     assert "metric.skipped" in of_query(lab, "archive")
     assert "metric.skipped" not in of_query(lab, "billing")
@@ -301,7 +303,7 @@ def test_a_query_that_is_to_be_started_skips_by_its_name_or_id(lab, query):
         ("oders:0", "id of archive", "query id of archive does not read oders:0: .*"),
     ],
 )
-def test_a_skip_of_a_partition_that_no_query_reads_is_refused(
+def test_skip_of_a_partition_that_no_query_reads_is_refused(
     lab, target, query, refusal
 ):
     of_query(lab, "archive")
@@ -317,8 +319,10 @@ def test_a_skip_of_a_partition_that_no_query_reads_is_refused(
     [("billing", "query billing"), (None, "the first query that reads it")],
     ids=short,
 )
-def test_a_skip_waits_visibly_until_a_query_takes_it(lab, caplog, query, waits_for):
-    """The query is unknown, or the topic is, before any query has planned a batch."""
+def test_pending_skip_is_shown_until_a_query_carries_it_out(
+    lab, caplog, query, waits_for
+):
+    """The query or the topic is unknown before a query has planned a batch."""
     if query:
         of_query(lab, "archive")
     topic = "orders" if query else "oders"
@@ -346,7 +350,7 @@ def test_a_skip_waits_visibly_until_a_query_takes_it(lab, caplog, query, waits_f
 def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
     lab, first, line
 ):
-    """One event, and each progress, report them; the query goes on."""
+    """One event and each progress report the deleted records, and the query continues."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.first[ORDERS] = first
@@ -360,8 +364,8 @@ def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
     assert "metric.heldLost" not in lab.batch(START, LATEST)
 
 
-def test_a_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
-    """The new topic is as long as the old one; its id differs."""
+def test_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
+    """The new topic has the same length as the old topic, but another id."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
@@ -373,8 +377,8 @@ def test_a_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
 
 
 @pytest.mark.contract("S8")
-def test_a_recreated_topic_is_reported_until_its_hold_has_ended(lab):
-    """Each progress reports it, and so does one event."""
+def test_recreated_topic_is_reported_until_its_hold_has_ended(lab):
+    """Each progress and one event report the recreated topic."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
@@ -393,7 +397,7 @@ def test_a_recreated_topic_is_reported_until_its_hold_has_ended(lab):
 
 
 def test_skip_accepts_a_recreated_topic(lab):
-    """From then on the hold belongs to the new topic, which may be recreated, too."""
+    """After the skip, the hold belongs to the new topic, which may also be recreated."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     found = {ORDERS: 3, RETURNS: 8}
@@ -408,7 +412,7 @@ def test_skip_accepts_a_recreated_topic(lab):
         lab.clock.now += 10
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
+def test_unresponsive_cluster_is_not_queried_again_immediately(lab):
     lab.cluster.firsts = lab.cluster.fail
     lab.controller.pause("orders")
     for _ in range(3):
@@ -416,8 +420,8 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
     assert lab.cluster.asked == 1
 
 
-def test_a_held_topic_without_an_id_fails_no_plan(lab):
-    """The topic was deleted, or its broker is older than 2.8; its id is compared later."""
+def test_held_topic_without_an_id_fails_no_plan(lab):
+    """The topic was deleted, or its broker predates 2.8, so its id is compared later."""
     lab.controller.pause("orders:0", "returns")
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     known, lab.cluster.topic_ids = lab.cluster.topic_ids, lambda _names, _until: {}
@@ -430,7 +434,7 @@ def test_a_held_topic_without_an_id_fails_no_plan(lab):
     assert "orders:0: its topic was" in lab.batch(START, LATEST)["metric.heldLost"]
 
 
-def test_a_topic_recreated_between_two_holds_is_not_reported(lab):
+def test_topic_recreated_between_two_holds_is_not_reported(lab):
     """The cluster does not answer when the first hold ends."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
@@ -443,7 +447,7 @@ def test_a_topic_recreated_between_two_holds_is_not_reported(lab):
     assert "metric.heldLost" not in lab.batch(START, LATEST)
 
 
-def test_without_holds_the_cluster_is_not_asked(lab):
+def test_cluster_is_not_queried_without_holds(lab):
     lab.batch(START, LATEST)
     assert lab.cluster.asked == 0
 
@@ -462,7 +466,7 @@ CLUSTERS = {
 
 
 class Unreachable:
-    """A holds topic that notes the cluster from which it was requested."""
+    """A holds topic that cannot be read, and records that a client has connected."""
 
     def __init__(self, connect):
         self._connect, self.positions = connect, {}
@@ -543,12 +547,12 @@ class Group:
 
 
 def taken(semaphore):
-    """Return once a semaphore was released."""
+    """Wait until a semaphore was released."""
     wait_for(lambda: semaphore.acquire(blocking=False), "a release")
 
 
 class Committing:
-    """A committer that finishes a batch before the next one ends."""
+    """A committer that finishes each batch before the next batch ends."""
 
     def __init__(self, group):
         self.group = group
@@ -557,7 +561,7 @@ class Committing:
 
     def batch(self, end):
         """Commit the end of a batch, and return the offset that the group then has."""
-        for _ in range(2):  # the second batch begins when the first one is done
+        for _ in range(2):  # the second batch starts when the first is done
             self.committer.commit({ORDERS: end}, "nightly")
             taken(self.group.asked)
         return self.group.ends().get(ORDERS)
@@ -570,7 +574,7 @@ def group():
 
 @pytest.fixture
 def committing(group):
-    """Return a function that makes committers; all are closed at the end."""
+    """Return a function that creates committers, which the fixture closes at the end."""
     every = []
 
     def made():
@@ -583,7 +587,7 @@ def committing(group):
 
 
 @pytest.mark.contract("S7", "S8")
-def test_progress_and_losses_belong_to_the_cluster_that_is_read(group):
+def test_progress_and_losses_belong_to_the_data_cluster(group):
     """The control topics may be on another cluster."""
     stream = group.opened()
     at = offsets.render({ORDERS: 7})
@@ -596,7 +600,7 @@ def test_progress_and_losses_belong_to_the_cluster_that_is_read(group):
 
 
 @pytest.mark.contract("S8")
-def test_a_source_without_files_skips_nothing_in_any_folder(group):
+def test_source_without_files_skips_nothing_in_any_folder(group):
     opening = Opening(PauseLedger(), group._clients)
     given = {"kafka.bootstrap.servers": "data:9092", "holds": "returns"}
     stream = opening.stream("s", options.parse(given), "sources/0")
@@ -610,8 +614,8 @@ def test_a_source_without_files_skips_nothing_in_any_folder(group):
 
 
 @pytest.mark.contract("S7")
-def test_a_stream_that_is_dropped_without_close_ends_its_thread(group):
-    """The last batch is committed before that."""
+def test_stream_dropped_without_close_stops_its_thread(group):
+    """The thread commits the last batch before it stops."""
     stream = group.opened()
     stream.on_end({ORDERS: 7})
     del stream
@@ -621,7 +625,7 @@ def test_a_stream_that_is_dropped_without_close_ends_its_thread(group):
 
 
 @pytest.mark.contract("S7")
-def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch(
+def test_failed_commit_is_reported_once_and_retried_with_the_next_batch(
     group, committing
 ):
     stream = committing()
@@ -634,7 +638,7 @@ def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batc
 
 
 @pytest.mark.contract("S7")
-def test_one_event_reports_that_progress_is_not_committed_and_one_that_it_is_again(
+def test_one_event_reports_uncommitted_progress_and_another_event_the_recovery(
     group,
 ):
     stream = group.opened()
@@ -652,7 +656,7 @@ def test_one_event_reports_that_progress_is_not_committed_and_one_that_it_is_aga
 
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize("fails", [False, True], ids=["new", "failed"])
-def test_the_last_batch_is_committed_before_a_stream_closes(group, committing, fails):
+def test_last_batch_is_committed_before_a_stream_closes(group, committing, fails):
     group.fails = fails
     committer = committing().committer
     committer.commit({ORDERS: 7}, "")
@@ -664,7 +668,7 @@ def test_the_last_batch_is_committed_before_a_stream_closes(group, committing, f
 
 
 @pytest.mark.contract("S7")
-def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(
+def test_offsets_of_a_fleet_stay_if_the_group_was_not_queried_at_the_start(
     group, committing
 ):
     """The cluster did not answer at the start, and all members of the fleet are stopped."""
@@ -676,8 +680,10 @@ def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(
 
 
 @pytest.mark.contract("S7")
-@pytest.mark.parametrize("meets", [True, False], ids=["met", "between two batches"])
-def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(
+@pytest.mark.parametrize(
+    "meets", [True, False], ids=["at the same time", "between two batches"]
+)
+def test_offsets_of_a_fleet_that_started_later_stay_while_the_fleet_is_stopped(
     group, committing, meets
 ):
     stream = committing()
@@ -693,7 +699,7 @@ def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(
 
 @pytest.mark.contract("S7")
 def test_newer_of_two_streams_with_one_group_commits(committing):
-    """The newer stream may be a restart; the older one reports why it no longer commits."""
+    """The newer stream may be a restart; the older stream reports why it stops to commit."""
     old = committing()
     assert old.batch(10) == 10
     new = committing()
@@ -708,7 +714,7 @@ def test_newer_of_two_streams_with_one_group_commits(committing):
 
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize("error", [SystemExit, ValueError])
-def test_a_hook_that_raises_ends_no_commits(group, error, caplog):
+def test_hook_that_raises_does_not_stop_the_commits(group, error, caplog):
     """The exit is logged, and the failure counts as reported."""
     failures = []
 
@@ -728,7 +734,7 @@ def test_a_hook_that_raises_ends_no_commits(group, error, caplog):
 
 
 @pytest.mark.contract("S7")
-def test_offsets_are_those_of_a_batch_that_has_run(lab):
+def test_committed_offsets_are_those_of_a_completed_batch(lab):
     ended = []
     (stream,) = lab.controller.bridge.streams()
     stream.on_end = ended.append
@@ -747,9 +753,9 @@ def test_offsets_are_those_of_a_batch_that_has_run(lab):
         (2, {}, "has 2 members;"),
         (0, {ORDERS: ""}, "has offsets that others committed"),
     ],
-    ids=["member", "members", "a fleet that is away"],
+    ids=["member", "members", "a stopped fleet"],
 )
-def test_a_group_with_commits_of_others_is_refused(members, notes, refusal):
+def test_group_with_commits_of_others_is_refused(members, notes, refusal):
     with pytest.raises(SparkSettingError, match=f"commitGroup: group g {refusal}"):
         require_own("g", members, notes)
     require_own("g", 0, {ORDERS: f"{MARK} nightly"})

@@ -1,4 +1,4 @@
-"""A stream's answers to the shim's questions, without Spark."""
+"""Tests a stream's answers to the shim's questions, without Spark."""
 
 import math
 from contextlib import ExitStack
@@ -38,7 +38,7 @@ def lab():
 
 
 @pytest.mark.contract("S1", "S2")
-def test_a_pause_affects_the_next_batch_and_a_resume_the_one_after(lab):
+def test_pause_affects_the_next_batch_and_a_resume_the_batch_after_that(lab):
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == {("orders", 0): 5, ("returns", 0): 8}
@@ -57,10 +57,12 @@ def test_a_pause_affects_the_next_batch_and_a_resume_the_one_after(lab):
         ("", '{"orders":{"0":9},"returns":{"0":8}}'),
         ("orders", '{"orders":{"0":5},"returns":{"0":8}}'),
     ],
-    ids=["handed back", "held"],
+    ids=["unheld", "held"],
 )
-def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held, end):
-    """The offset log has them as text, in any order."""
+def test_offsets_of_the_official_source_are_read_and_written_in_its_format(
+    lab, held, end
+):
+    """The offset log has offsets as text, in any order."""
     if held:
         lab.controller.pause(held)
     answer = lab.plan("none", start='{"returns":{"0":5},"orders":{"0":5}}')
@@ -77,7 +79,7 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
         ("other", "", False),
     ],
 )
-def test_plan_needs_one_question_unless_the_limiter_is_asked_again(
+def test_plan_takes_one_question_unless_the_limiter_is_called_again(
     lab, limit, held, is_done
 ):
     if held:
@@ -86,14 +88,14 @@ def test_plan_needs_one_question_unless_the_limiter_is_asked_again(
     assert ("end" in answer, "from" in answer) == (is_done, not is_done)
 
 
-def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
+def test_pause_during_the_planning_of_a_batch_is_obeyed(lab):
     """The holds are read once more after the last wait."""
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
 @pytest.mark.parametrize("why", ["hold", "trouble", "late"])
-def test_a_partition_that_only_the_limiter_saw_is_held(lab, why):
+def test_partition_that_only_the_limiter_found_is_held(lab, why):
     """S1, S4: the official source looks up partitions again for a rate limit."""
     if why == "hold":
         lab.controller.pause("orders")
@@ -119,15 +121,15 @@ def test_unreadable_holds_are_reported_if_everything_is_held_already(lab):
     assert len(lab.named("spark_holds_unreadable")) == 2
 
 
-def test_a_resume_while_a_batch_is_planned_waits_for_the_next(lab):
-    """The limiter was asked with starts of held partitions, and is not asked again."""
+def test_resume_during_the_planning_of_a_batch_waits_for_the_next_batch(lab):
+    """The limiter was called with the starts of held partitions, and is not called again."""
     lab.controller.pause("orders")
     facts = lab.batch(START, LATEST, lambda: lab.controller.resume("orders"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed(lab):
-    """Holds of this process are read after those of the control topics."""
+def test_pause_during_the_wait_for_the_control_topics_is_obeyed(lab):
+    """Holds of this process are read after the holds of the control topics."""
     lab.elsewhere.before_read = lambda: lab.controller.pause("orders")
     assert offsets.parse(lab.plan()["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
@@ -162,8 +164,8 @@ def test_unreadable_holds_cannot_be_lifted(lab):
     assert lab.controller.holds() == ()
 
 
-def test_a_stream_whose_holds_become_unreadable_is_not_quiet(lab):
-    """S4: the stream is not quiet in the middle of a batch, and without a target."""
+def test_stream_with_holds_that_become_unreadable_is_not_quiet(lab):
+    """S4: the stream is not quiet during a batch, nor without a target."""
     lab.batch(START, LATEST)
     assert lab.not_quiet() == ""
     lab.elsewhere.trouble = "no broker"
@@ -180,8 +182,8 @@ def test_a_stream_whose_holds_become_unreadable_is_not_quiet(lab):
     assert lab.not_quiet() == ""
 
 
-def test_lag_is_that_of_the_last_plan_while_the_next_is_made(lab):
-    """A plan takes long if the broker does not answer; meanwhile the lag is not 0."""
+def test_lag_of_the_last_plan_is_reported_while_the_next_plan_is_made(lab):
+    """A plan may take long without an answer of the broker, but the lag is not reset to 0."""
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
@@ -190,7 +192,7 @@ def test_lag_is_that_of_the_last_plan_while_the_next_is_made(lab):
 
 
 def test_other_pattern_may_still_cover_resumed_topics(lab):
-    """Known topics show whether two patterns overlap; without known topics they may."""
+    """Two patterns may overlap unless the known topics show that they do not."""
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
     lab.controller.pause("re:billing.*", owner="ops")
@@ -202,7 +204,7 @@ def test_other_pattern_may_still_cover_resumed_topics(lab):
     assert lab.batch(START, LATEST)["metric.held"] == "orders:0 returns:0"
 
 
-def test_a_handle_of_a_session_that_was_stopped_holds_nothing(lab):
+def test_handle_of_a_stopped_session_holds_nothing(lab):
     lab.controller.pause("orders")
     lab.controller.is_over = lambda: True
     for ask in (
@@ -216,7 +218,7 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing(lab):
     assert lab.controller.resume("orders") == ()
 
 
-def test_each_changed_plan_is_one_line_in_the_log(lab):
+def test_each_changed_plan_is_logged_in_one_line(lab):
     lab.batch(START, LATEST)
     lab.controller.pause("orders", owner="alice", reason="migration")
     lab.batch(START, LATEST)
@@ -230,7 +232,7 @@ def test_each_changed_plan_is_one_line_in_the_log(lab):
     assert free.as_dict()["held"] == []
 
 
-def test_a_held_topic_that_is_gone_fails_the_query(lab):
+def test_held_topic_that_is_gone_fails_the_query(lab):
     """Lost data fails the query even while the topic is held."""
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is deleted.*failOnDataLoss=false"):
@@ -243,8 +245,8 @@ def test_a_held_topic_that_is_gone_fails_the_query(lab):
     [({}, "it is deleted"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
     ids=["gone", "cut"],
 )
-def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
-    """A cut partition ends at its present end."""
+def test_loss_is_reported_once_without_fail_on_data_loss(latest, reason):
+    """The batch of a truncated partition ends at the partition's present end."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     latest = {**latest, ("returns", 0): 8}
@@ -269,18 +271,18 @@ def test_question_of_another_protocol_or_decider_gets_no_decision(lab, wrong):
     assert "verdict=none" in answer
 
 
-def test_unknown_question_gets_no_consent():
+def test_unknown_question_gets_no_decision():
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
 
-def test_a_stream_that_is_opened_again_is_the_same(lab):
-    """The shim asks again if an answer came too late."""
+def test_stream_that_is_opened_again_is_the_same_stream(lab):
+    """The shim repeats its question if an answer came too late."""
     lab.ask("open", options="")
     assert lab.opened == ["1"]
 
 
-def test_the_handle_explains_and_lists_as_a_consumer_does(lab):
+def test_handle_explains_and_lists_holds_like_a_consumer(lab):
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
         assert "re:ord.* held by held-" in line
@@ -289,7 +291,7 @@ def test_the_handle_explains_and_lists_as_a_consumer_does(lab):
 
 
 def test_block_of_the_handle_without_targets_is_refused(lab):
-    """The block would run with nothing held."""
+    """A block without targets would run without a hold."""
     topics = []
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
@@ -298,7 +300,7 @@ def test_block_of_the_handle_without_targets_is_refused(lab):
         pytest.fail("the block ran")
 
 
-def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
+def test_lag_of_a_stopped_stream_no_longer_counts(lab):
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     assert lab.controller.lag() == {("orders", 0): 4, ("returns", 0): 3}
@@ -322,7 +324,7 @@ def test_options_arrive_as_they_were_given():
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
 
 
-def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
+def test_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
     lab.ask("close")
     spark = lab.spark
     assert lab.not_quiet() == ""
@@ -341,7 +343,7 @@ def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
 
 
 def test_stream_that_ended_before_it_was_opened_is_not_awaited(lab):
-    """Its query has ended; Spark does not always notify its sources."""
+    """The query has ended, but Spark does not always notify the query's sources."""
     lab.ask("close")
     spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
@@ -366,7 +368,7 @@ def test_hooks_must_be_a_list(hooks):
         ledger(hooks)
 
 
-def test_a_handle_is_closed_once_and_not_under_a_stream():
+def test_handle_is_closed_once_and_only_without_running_streams():
     lab, freed = DeciderLab(), []
     lab.controller.on_close = lambda: freed.append(1)
     with pytest.raises(SparkSetupError, match="streams first: stream 1"):
@@ -379,7 +381,7 @@ def test_a_handle_is_closed_once_and_not_under_a_stream():
         lab.controller.pause("orders")
 
 
-def test_ranges_are_targets_as_on_the_command_line(lab):
+def test_ranges_are_valid_targets_as_on_the_command_line(lab):
     lab.controller.pause("orders:0-2,5")
     held = [str(hold.scope) for hold in lab.controller.holds()]
     assert held == ["orders:0", "orders:1", "orders:2", "orders:5"]
@@ -388,8 +390,8 @@ def test_ranges_are_targets_as_on_the_command_line(lab):
 
 
 @pytest.mark.parametrize("question", ["plan", "freeze"])
-def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, question):
-    """The run would end successfully without having read anything."""
+def test_run_that_ends_on_its_own_fails_if_the_holds_cannot_be_read(lab, question):
+    """Such a run would end successfully without having read anything."""
     if question == "freeze":
         lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
@@ -400,7 +402,7 @@ def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, questi
 
 
 class Lent:
-    """An object to lend, which knows whether it is closed."""
+    """An object to lend, which records whether it is closed."""
 
     is_closed = False
 
@@ -423,7 +425,7 @@ def test_equal_objects_are_shared_until_the_last_user_returns_them():
     assert shared.lease("a", Lent, users[3]) is not first
 
 
-def test_after_a_failure_the_next_user_makes_its_own():
+def test_next_user_makes_a_new_object_after_a_failure():
     shared = Shared()
 
     def refuse():

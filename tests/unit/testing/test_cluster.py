@@ -1,4 +1,4 @@
-"""The kit's cluster as a plain object, with requests, answers, and a clock of the test."""
+"""Tests the kit's cluster as a plain object with requests, responses and a test clock."""
 
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
@@ -24,8 +24,8 @@ from tests.harness.testing.requests import QUESTIONS, in_kit
 NONE = _codes.NONE
 
 
-def test_a_fetch_session_answers_only_for_changed_partitions():
-    """KIP-227: after the first answer a partition is named only if it has changed."""
+def test_fetch_session_returns_only_changed_partitions():
+    """KIP-227: later responses of a session contain only partitions that have changed."""
     cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     assert len(first.responses[0].partitions) == 2
@@ -41,7 +41,7 @@ def test_a_fetch_session_answers_only_for_changed_partitions():
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_a_fetch_that_ends_its_session_asks_for_its_own_partitions(epoch):
+def test_fetch_that_ends_its_session_requests_its_own_partitions(epoch):
     """Otherwise the request log would name held partitions of the old session."""
     cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
@@ -62,8 +62,8 @@ def test_log_append_time_replaces_the_producers_time():
     assert record.timestamp == clock.now * 1000
 
 
-def test_a_metadata_request_creates_a_topic_if_the_client_allows_it():
-    """Like Kafka's, the first answer lacks the topic."""
+def test_metadata_request_creates_a_topic_if_the_client_allows_it():
+    """As in Kafka, the first response lacks the new topic."""
     cluster, clock = cluster_of()
     kind = MetadataRequest.MetadataRequestTopic
     client = Client(cluster)
@@ -79,7 +79,7 @@ def test_a_metadata_request_creates_a_topic_if_the_client_allows_it():
 
 
 class TestFaults:
-    def test_an_error_affects_a_number_of_requests_of_one_origin(self):
+    def test_error_affects_a_limited_number_of_requests_of_one_origin(self):
         cluster, _ = cluster_of()
         cluster.create_topic("t")
         cluster.fail("Fetch", error=6, origin="a", count=2)
@@ -87,7 +87,7 @@ class TestFaults:
         errors = [error_in(one.ask(fetch((0, 0)), 11)) for one in (a, b, a, a)]
         assert errors == [6, 0, 6, 0]
 
-    def test_answers_are_late_or_kept_back(self):
+    def test_responses_can_be_delayed_or_withheld(self):
         cluster, clock = cluster_of()
         late = cluster.fail("ApiVersions", delay=2)
         held = cluster.fail("*", is_held=True)
@@ -104,7 +104,7 @@ class TestFaults:
         late.end()
         client.ask(ApiVersionsRequest(), 0)
 
-    def test_a_connection_is_cut_before_or_after_the_request_is_done(self):
+    def test_connection_is_cut_before_or_after_the_request_takes_effect(self):
         cluster, _ = cluster_of()
         cluster.create_topic("t")
         for how, is_there in (("is_cut", False), ("is_lost", True)):
@@ -115,7 +115,7 @@ class TestFaults:
             assert client.is_closed
             assert bool(cluster.log("t", 0).end) == is_there
 
-    def test_a_frozen_broker_answers_after_unfreeze(self):
+    def test_frozen_broker_responds_after_unfreeze(self):
         cluster, _ = cluster_of()
         client = Client(cluster)
         cluster.freeze(1)
@@ -125,7 +125,7 @@ class TestFaults:
         assert len(client.answers) == 1
 
 
-def test_a_topic_has_as_many_partitions_as_a_request_assigns():
+def test_new_topic_has_as_many_partitions_as_a_request_assigns():
     cluster, _ = cluster_of()
     kind = CreateTopicsRequest.CreatableTopic
     place = kind.CreatableReplicaAssignment
@@ -149,7 +149,7 @@ def test_a_topic_has_as_many_partitions_as_a_request_assigns():
     assert len(cluster.topics.known("t").logs) == 3
 
 
-def test_an_unreadable_message_ends_the_connection():
+def test_unreadable_message_closes_the_connection():
     cluster, _ = cluster_of()
     for data in (b"\0\0\0\x08\x03\xe7\0\0\0\0\0\1", b"\xff" * 8, b"\0\0\0\x02\0\0"):
         client = Client(cluster)
@@ -161,8 +161,8 @@ def test_an_unreadable_message_ends_the_connection():
     assert client.is_closed
 
 
-def test_a_too_new_api_versions_request_gets_the_known_versions():
-    """KIP-511: the answer has the oldest form, and names the known versions."""
+def test_api_versions_request_that_is_too_new_gets_the_known_versions():
+    """KIP-511: the response has the oldest form, and lists the known versions."""
     cluster, _ = cluster_of()
     client = Client(cluster)
     sent = bytes.fromhex(
@@ -175,8 +175,8 @@ def test_a_too_new_api_versions_request_gets_the_known_versions():
 
 
 @pytest.mark.parametrize("asked", [1, 3])
-def test_the_same_requests_have_the_same_answers(asked):
-    """The seed decides all random choices, including topics' ids."""
+def test_identical_requests_get_identical_responses(asked):
+    """The seed determines all random choices, including topic ids."""
 
     def answers():
         cluster, clock = cluster_of(brokers=asked)
@@ -192,13 +192,13 @@ def test_the_same_requests_have_the_same_answers(asked):
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.__name__)
-def test_the_cluster_answers_as_kafka_does(question):
-    """tests/broker/parity/test_parity.py asks Kafka the same."""
+def test_cluster_responds_as_kafka_does(question):
+    """tests/broker/parity/test_parity.py sends the same requests to Kafka."""
     assert question(in_kit(*cluster_of())) == QUESTIONS[question]
 
 
-def test_a_broker_that_was_down_has_no_fetch_sessions():
-    """Its client gets FETCH_SESSION_ID_NOT_FOUND, and begins another session."""
+def test_restarted_broker_has_no_fetch_sessions():
+    """A client gets FETCH_SESSION_ID_NOT_FOUND, and starts another session."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")
     first = Client(cluster).ask(fetch((0, 0), session=(0, 0)), 11)
@@ -208,8 +208,8 @@ def test_a_broker_that_was_down_has_no_fetch_sessions():
     assert second.error_code == _codes.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_compaction_keeps_a_producers_last_batch_empty():
-    """Readers skip the empty batch, and the producer's sequence numbers go on."""
+def test_compaction_keeps_the_last_batch_of_a_producer_without_records():
+    """Readers skip the empty batch, and the producer's sequence numbers continue."""
     cluster, client = with_topic(1, {"cleanup.policy": "compact"})
     for sequence, value in enumerate((b"a", b"b")):
         client.produce("t", _numbered(value, sequence))
@@ -220,8 +220,8 @@ def test_compaction_keeps_a_producers_last_batch_empty():
     assert records_in(client.ask(fetch((0, 0)), 11)) == [(2, b"last")]
 
 
-def test_a_tombstone_stays_for_delete_retention_ms():
-    """The time begins with the first compaction: a member's clock may be wrong."""
+def test_tombstone_stays_for_delete_retention_ms():
+    """The time starts with the first compaction, because a member's clock may be wrong."""
     cluster, clock = cluster_of()
     settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
     cluster.create_topic("t", 1, settings)
@@ -236,7 +236,7 @@ def test_a_tombstone_stays_for_delete_retention_ms():
 
 
 def test_fetches_of_the_same_partitions_share_one_tuple():
-    """Otherwise each of 100,000 logged Fetches would keep a tuple of its own."""
+    """Otherwise each of 100,000 logged Fetches would keep a separate tuple."""
     cluster, client = with_topic(2)
     cluster.append("t", 1)
     first = client.ask(fetch((1, 0), (0, 0), session=(0, 0)), 11)

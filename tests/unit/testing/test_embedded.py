@@ -1,4 +1,4 @@
-"""The embedded broker: its commands, its faults, and clients under them."""
+"""Tests the embedded broker's commands and faults, and clients under faults."""
 
 import struct
 from contextlib import closing
@@ -38,7 +38,7 @@ def test_several_brokers_share_the_partitions():
         assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}
 
 
-def test_a_stopped_broker_refuses_connections():
+def test_stopped_broker_refuses_connections():
     broker = EmbeddedBroker().start()
     where = address(broker)
     create_connection(where).close()
@@ -48,7 +48,7 @@ def test_a_stopped_broker_refuses_connections():
         create_connection(where)
 
 
-def test_a_broker_starts_again_empty():
+def test_restarted_broker_is_empty():
     broker = EmbeddedBroker()
     for _ in range(2):
         with broker, closing(Clients(broker)):
@@ -56,12 +56,12 @@ def test_a_broker_starts_again_empty():
             broker.create_topic("again", partitions=2)
 
 
-def test_a_command_to_a_stopped_broker_is_refused():
+def test_command_to_a_stopped_broker_is_refused():
     with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
         EmbeddedBroker().create_topic("orders")
 
 
-def test_an_existing_topic_is_not_recreated(broker):
+def test_existing_topic_is_not_recreated(broker):
     broker.create_topic("orders")
     with pytest.raises(BrokerCommandError, match="already exists"):
         broker.create_topic("orders")
@@ -71,7 +71,7 @@ def test_an_existing_topic_is_not_recreated(broker):
     ("name", "partitions"),
     [("a b", 1), ("", 1), (5, 1), ("t", 0), ("t", -1), ("t", "2"), ("t", None)],
 )
-def test_a_topic_that_kafka_would_refuse_is_refused(broker, name, partitions):
+def test_topic_that_kafka_would_refuse_is_refused(broker, name, partitions):
     with pytest.raises(BrokerCommandError, match=r"topic name|1 or more"):
         broker.create_topic(name, partitions)
 
@@ -89,8 +89,8 @@ def test_topics_can_grow_and_be_deleted(broker, clients):
     broker.create_topic("orders", 1)
 
 
-def test_the_request_log_has_client_and_partitions_of_a_fetch(broker, clients):
-    """A paused partition is not among them."""
+def test_request_log_has_the_client_and_the_partitions_of_a_fetch(broker, clients):
+    """The logged partitions do not include a paused partition."""
     topic = clients.topic(partitions=2)
     produce(clients.producer(), topic, 1, 1)
     consumer = clients.consumer(KafkaConsumer, client_id="one")
@@ -109,13 +109,13 @@ def test_the_request_log_has_client_and_partitions_of_a_fetch(broker, clients):
     ("api", "error", "named"),
     [("Fecth", "NOT_COORDINATOR", "Fecth"), ("Fetch", "NO_SUCH", "NO_SUCH")],
 )
-def test_a_misspelt_fault_is_refused(broker, api, error, named):
+def test_misspelt_fault_is_refused(broker, api, error, named):
     with pytest.raises(ValueError, match=named):
         broker.fail(api, error)
 
 
-def test_a_held_answer_can_be_released_after_a_restart():
-    """The connection of the answer has ended."""
+def test_held_response_can_be_released_after_a_restart():
+    """The connection of the response is closed by then."""
     ask = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
     with EmbeddedBroker() as broker:
         hold = broker.hold("ApiVersions")
@@ -150,7 +150,7 @@ def broken(broker, fault):
 
 
 def end_test(broker, failure):
-    """Call the plugin's hook as pytest does after a test; return the test's report."""
+    """Call the plugin's hook as pytest does after a test, and return the test's report."""
     item = SimpleNamespace(funcargs={"kafka_broker": broker})
     hook = fixtures.pytest_runtest_makereport(item, SimpleNamespace(excinfo=failure))
     next(hook)
@@ -167,7 +167,7 @@ def test_only_a_failed_test_heals_the_broker(monkeypatch, failure):
     assert healed == ([] if failure is None else [broker])
 
 
-def test_a_failed_test_may_have_stopped_the_broker():
+def test_failed_test_may_have_stopped_the_broker():
     """An error of the fixture would hide the test's failure behind an INTERNALERROR."""
     with EmbeddedBroker() as broker:
         pass

@@ -9,7 +9,7 @@ SESSION, REBALANCE = 10.0, 60.0
 
 
 class CoordinatorLab:
-    """One group, and the answers that its members got."""
+    """A group and the responses that its members received."""
 
     def __init__(self):
         self.clock = Clock()
@@ -45,7 +45,7 @@ class CoordinatorLab:
         return self.group.heartbeat(self.ids[name], self.group.generation)
 
     def pass_while_living(self, *names):
-        """Let a rebalance time out while these members beat; return the group's states."""
+        """Let a rebalance time out while these members send heartbeats; return the states."""
         states = set()
         for _ in range(7):
             states.add(self.group.state)
@@ -69,7 +69,7 @@ def lab():
 
 @pytest.fixture
 def two(lab):
-    """Let a (the leader) and b join, into generation 2, without a sync."""
+    """Let a, the leader, and b join generation 2 without a sync."""
     lab.join("a")
     lab.join("b")
     lab.join("a")
@@ -83,7 +83,7 @@ def stable(two):
     return two
 
 
-def test_a_member_that_does_not_join_in_time_is_removed(stable):
+def test_member_that_does_not_join_in_time_is_removed(stable):
     stable.join("c")
     stable.join("a")
     stable.pass_while_living("b")
@@ -91,21 +91,21 @@ def test_a_member_that_does_not_join_in_time_is_removed(stable):
     assert stable.beat("b") == _codes.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_never_syncs_is_removed(two):
+def test_leader_that_never_syncs_is_removed(two):
     two.sync("b")
     two.pass_while_living("a")
     assert two.group.members == (two.ids["b"],)
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
 
 
-def test_a_join_during_the_sync_begins_another_rebalance(two):
+def test_join_during_the_sync_starts_another_rebalance(two):
     two.sync("b")
     two.join("c")
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
     assert two.group.state is GroupState.PREPARING
 
 
-def test_an_unused_member_id_delays_a_rebalance_for_one_session(stable):
+def test_unused_member_id_delays_a_rebalance_for_one_session(stable):
     stable.join("late", is_id_required=True)
     stable.join("c")
     stable.join("a")
@@ -123,7 +123,7 @@ def test_an_unused_member_id_delays_a_rebalance_for_one_session(stable):
         (GroupState.STABLE, _codes.NONE),
     ],
 )
-def test_a_commit_is_refused_only_before_the_assignment(stable, state, answer):
+def test_commit_is_refused_only_before_the_assignment(stable, state, answer):
     if state is not GroupState.STABLE:
         stable.join("c")
     if state is GroupState.COMPLETING:
@@ -133,13 +133,13 @@ def test_a_commit_is_refused_only_before_the_assignment(stable, state, answer):
     assert stable.group.commit(stable.ids["a"], stable.group.generation) == answer
 
 
-def test_a_commit_of_an_older_generation_is_refused(stable):
+def test_commit_of_an_older_generation_is_refused(stable):
     group, member = stable.group, stable.ids["a"]
     assert group.commit(member, group.generation - 1) == _codes.ILLEGAL_GENERATION
     assert group.commit("nobody", group.generation) == _codes.UNKNOWN_MEMBER_ID
 
 
-def test_the_protocol_is_the_one_most_members_prefer(lab):
+def test_protocol_that_most_members_prefer_is_chosen(lab):
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"sticky": b"", "range": b""})
     lab.join("c", protocols={"sticky": b"", "range": b"", "other": b""})
@@ -147,17 +147,17 @@ def test_the_protocol_is_the_one_most_members_prefer(lab):
     assert lab.joins["c"][-1].protocol == "sticky"
 
 
-def test_a_member_without_a_common_protocol_is_refused(stable):
+def test_member_without_a_common_protocol_is_refused(stable):
     stable.join("c", protocols={"sticky": b""})
     assert stable.joins["c"][-1].error == _codes.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_second_holder_fences_the_first_of_a_static_id(lab):
+def test_second_member_with_a_static_id_fences_the_first(lab):
     lab.join("a", instance_id="one")
     old = lab.ids["a"]
     lab.sync("a", a=b"A")
     lab.join("b", instance_id="one")
-    assert lab.joins["b"][-1].leader == old  # so that the new member does not assign
+    assert lab.joins["b"][-1].leader == old  # the new member does not assign
     assert lab.joins["b"][-1].generation == 1
     lab.sync("b")
     assert lab.syncs["b"] == [(0, b"A")]
@@ -169,8 +169,8 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab):
     assert lab.group.heartbeat(lab.ids["b"], 1, "one") == _codes.NONE
 
 
-def test_a_leader_that_lives_but_does_not_join_is_replaced(lab):
-    """A static member stays in the group; a member that has joined assigns (KIP-345)."""
+def test_live_leader_that_does_not_join_is_replaced(lab):
+    """A static member stays in the group, and a member that has joined assigns (KIP-345)."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
     lab.join("b")
@@ -181,7 +181,7 @@ def test_a_leader_that_lives_but_does_not_join_is_replaced(lab):
     assert lab.syncs["b"] == [(_codes.NONE, b"B")]
 
 
-def test_a_rebalance_without_joins_waits_for_static_members(lab):
+def test_rebalance_without_joins_waits_for_static_members(lab):
     """A static member can still join, into the next generation."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
@@ -193,15 +193,15 @@ def test_a_rebalance_without_joins_waits_for_static_members(lab):
     assert lab.joins["a"][-1].generation == 2
 
 
-def test_a_member_that_never_syncs_is_removed_from_a_stable_group(two):
-    """Otherwise it would keep its partitions, and no rebalance would begin."""
+def test_member_that_never_syncs_is_removed_from_a_stable_group(two):
+    """Otherwise the member would keep its partitions, and no rebalance would start."""
     two.sync("a", a=b"A", b=b"B")
     assert two.pass_while_living("a", "b") == {GroupState.STABLE}
     assert two.group.members == (two.ids["a"],)
     assert two.group.state is GroupState.PREPARING
 
 
-def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(lab):
+def test_static_member_that_replaces_a_member_without_a_sync_must_sync(lab):
     """Otherwise the group would stay stable with a member that reads nothing."""
     lab.join("a")
     for name in ("b", "c"):
@@ -214,8 +214,8 @@ def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(lab):
     assert lab.group.state is GroupState.PREPARING
 
 
-def test_a_member_that_prefers_another_protocol_begins_a_rebalance(lab):
-    """The names are the same, but members vote by their order."""
+def test_member_that_prefers_another_protocol_starts_a_rebalance(lab):
+    """The protocols are the same, but members vote by the order of protocols."""
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"range": b"", "sticky": b""})
     lab.join("a", protocols={"range": b"", "sticky": b""})
@@ -226,8 +226,8 @@ def test_a_member_that_prefers_another_protocol_begins_a_rebalance(lab):
 
 
 class TestCoordinatorMoves:
-    def test_an_unfinished_rebalance_is_undone(self, stable):
-        """Only assignments are written: a new member is unknown, a waiting one is refused."""
+    def test_unfinished_rebalance_is_undone(self, stable):
+        """Only assignments are stored, so the new member is unknown afterwards."""
         generation = stable.group.generation
         stable.join("c")
         stable.join("a")
@@ -239,8 +239,8 @@ class TestCoordinatorMoves:
         assert stable.group.members == (stable.ids["a"], stable.ids["b"])
         assert stable.beat("b") == _codes.NONE
 
-    def test_an_unwritten_generation_number_is_used_again(self, two):
-        """No member of the unwritten generation got an assignment."""
+    def test_unstored_generation_number_is_used_again(self, two):
+        """No member of the unstored generation received an assignment."""
         two.sync("a", a=b"A", b=b"B")
         two.sync("b")
         two.join("a")

@@ -1,4 +1,4 @@
-"""The pytest plugin and its fixtures in the project of a user."""
+"""Tests the pytest plugin and its fixtures in a user's project."""
 
 from types import SimpleNamespace
 
@@ -30,9 +30,7 @@ def test_a_rebalance_of_another_group_is_refused(force_rebalance, make_consumer)
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "no:xdist")], ids=["", "no xdist"])
-def test_a_project_that_loads_the_plugin_has_the_fixtures(
-    pytester, monkeypatch, options
-):
+def test_project_that_loads_the_plugin_has_the_fixtures(pytester, monkeypatch, options):
     monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
     pytester.makepyfile(PROJECT)
     asked = ("-p", "safeconsumer.testing.fixtures", *options)
@@ -59,7 +57,7 @@ def test_both(kafka_broker, make_consumer):
 """
 
 
-def test_a_project_that_does_not_ask_has_no_fixtures(pytester):
+def test_project_that_does_not_load_the_plugin_has_no_fixtures(pytester):
     """Another plugin may have fixtures of the same names."""
     pytester.syspathinsert()
     pytester.makepyfile(others_plugin=OTHERS_PLUGIN)
@@ -87,11 +85,11 @@ class Container:
         (Container(), "localhost:49153"),
     ],
 )
-def test_a_broker_is_an_address_or_an_object_with_one(given, expected):
+def test_broker_may_be_an_address_or_an_object_with_an_address(given, expected):
     assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
 
 
-def test_a_broker_of_the_kit_is_returned_unchanged():
+def test_broker_of_the_kit_is_returned_unchanged():
     """A broker of the kit knows more than its address."""
     broker = EmbeddedBroker()
     assert broker_of(broker) is broker
@@ -100,6 +98,6 @@ def test_a_broker_of_the_kit_is_returned_unchanged():
 @pytest.mark.parametrize(
     "given", ["localhost", "", "a:b", None, 9092, SimpleNamespace(bootstrap=9092)]
 )
-def test_a_value_without_an_address_is_refused(given):
+def test_value_without_an_address_is_refused(given):
     with pytest.raises(BrokerTypeError, match="expected an address such as"):
         broker_of(given)

@@ -1,4 +1,4 @@
-"""``poll_until`` with consumers that are plain objects."""
+"""Tests ``poll_until`` with consumers that are plain objects."""
 
 import threading
 
@@ -9,7 +9,7 @@ from safeconsumer.testing import PollTimeoutError, poll_until
 
 
 class Counting:
-    """A consumer that returns one number after the other; it is also an iterator."""
+    """A consumer that returns consecutive numbers and is also an iterator."""
 
     def __init__(self, first):
         self.polled = threading.Event()
@@ -34,7 +34,7 @@ def both_polled(*consumers):
     return lambda: all(one.polled.is_set() for one in consumers)
 
 
-def test_single_consumer_needs_no_list_and_silent_ones_return_no_records():
+def test_single_consumer_needs_no_list_and_silent_consumers_return_no_records():
     one, silent = Counting(0), Counting(1000)
     records = poll_until(one, both_polled(one, silent), silently=silent)
     assert records == list(range(len(records)))
@@ -48,7 +48,7 @@ def test_records_of_several_consumers_are_returned():
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["while waiting", "at the end"])
-def test_the_error_of_a_poll_is_raised(*, is_over):
+def test_error_of_a_poll_is_raised(*, is_over):
     class Failing(Counting):
         def poll(self, timeout_ms):
             super().poll(timeout_ms)
@@ -65,14 +65,14 @@ def test_error_names_the_condition_and_the_members():
 
 
 @pytest.mark.parametrize("given", [None, 3, "orders", KafkaConsumer, [KafkaConsumer]])
-def test_an_object_that_cannot_poll_is_refused(given):
+def test_object_that_cannot_poll_is_refused(given):
     with pytest.raises(TypeError, match="polls a consumer, or a list of them, not"):
         poll_until(given, lambda: True)
     with pytest.raises(TypeError, match="polls a consumer, or a list of them, not"):
         poll_until([], lambda: True, silently=given)
 
 
-def test_a_condition_that_cannot_be_called_is_refused():
+def test_condition_that_is_not_callable_is_refused():
     """A value, such as an assignment, would never change."""
     with pytest.raises(TypeError, match="the condition is a function"):
         poll_until([], set())

@@ -25,7 +25,7 @@ def test_embedded(kafka_broker): pass
 
 
 class Chosen:
-    """A plugin that applies the markers for a kind, as the suite's conftest does."""
+    """A plugin that applies the markers for a kind, like the suite's conftest."""
 
     def __init__(self, kind):
         self._kind = kind
@@ -50,7 +50,9 @@ def write(path, **outcomes):
         (Kind.BOOTSTRAP, {"pure", "any", "real"}),
     ],
 )
-def test_markers_pick_the_tests_that_fit(pytester, tmp_path, kind, run):
+def test_markers_select_the_tests_for_each_kind_of_broker(
+    pytester, tmp_path, kind, run
+):
     pytester.makepyfile(test_it=MARKED)
     file = tmp_path / "results.json"
     pytester.inline_run("--strict-markers", plugins=[Chosen(kind), ResultsFile(file)])
@@ -60,7 +62,7 @@ def test_markers_pick_the_tests_that_fit(pytester, tmp_path, kind, run):
     assert len(outcomes) == 4
 
 
-def test_a_broker_without_a_marker_is_an_error(pytester):
+def test_test_that_uses_a_broker_without_a_marker_is_an_error(pytester):
     pytester.makepyfile(
         "import pytest\n"
         "@pytest.fixture\n"

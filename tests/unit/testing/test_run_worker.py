@@ -1,4 +1,4 @@
-"""A handler runs on its records, without a broker and without waiting."""
+"""``run_worker`` runs a handler on records, without a broker and without waiting."""
 
 import asyncio
 import contextvars
@@ -44,7 +44,7 @@ def ok(_record, _context):
 
 
 class Failing:
-    """A handler that raises the given exceptions, for each value in order."""
+    """A handler that raises the exceptions given for each value, in order."""
 
     def __init__(self, **errors):
         self.errors = errors
@@ -67,7 +67,7 @@ def test_handled_records_are_in_the_result():
 
 
 def test_retries_wait_in_virtual_time():
-    """Later records of the partition wait, records of other partitions do not."""
+    """Later records of the partition wait, and records of other partitions do not wait."""
     handler = Failing(bad=[ValueError("1"), ValueError("2")])
     records = [*some("bad", "good"), *some("else", partition=1)]
     run = run_worker(handler, records, retry=PLAIN)
@@ -79,7 +79,7 @@ def test_retries_wait_in_virtual_time():
     assert run.seconds == 3.0
 
 
-def test_the_same_records_give_the_same_run():
+def test_same_records_give_the_same_run():
     def run():
         handler = Failing(a=[ValueError()] * 3, b=[RetryLater(0.3)])
         records = [make_record(v, key=v, partition=n) for v in "abc" for n in (0, 1)]
@@ -90,7 +90,7 @@ def test_the_same_records_give_the_same_run():
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_skipped_record_is_passed_over_and_a_blocked_one_blocks_later_ones():
+def test_skip_passes_over_a_record_and_block_stops_its_partition():
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]
@@ -100,8 +100,8 @@ def test_skipped_record_is_passed_over_and_a_blocked_one_blocks_later_ones():
     assert [record.value for record in run.done] == ["a", "c"]
 
 
-def test_events_and_contexts_name_a_partition_of_the_topic_re_as_a_target():
-    """``pause`` takes re:3 for a pattern."""
+def test_events_and_contexts_name_a_partition_of_a_topic_named_re_as_a_target():
+    """``pause`` would read re:3 as a pattern."""
     texts = []
     handler = Failing(bad=[Reject("no")])
 
@@ -133,8 +133,8 @@ def test_dead_letters_have_record_error_and_letter():
     assert [one.record.value for one in run.dead_letters] == ["bad"]
 
 
-def test_a_callable_can_take_the_dead_letters():
-    """After Reject the policy decides; after another exception it is called again."""
+def test_callable_can_receive_the_dead_letters():
+    """A Reject applies the policy, and another exception causes another call."""
     taken = []
 
     def sink(record, failure):
@@ -157,7 +157,7 @@ def test_a_callable_can_take_the_dead_letters():
         run_worker(handler, some("a"), dead_letter=lambda *_: 1 // 0, max_calls=9)
 
 
-def test_a_batch_can_fail_for_single_records():
+def test_batch_can_fail_for_single_records():
     tried = []
 
     def handle(records, context):
@@ -173,7 +173,7 @@ def test_a_batch_can_fail_for_single_records():
     assert len(run.calls[0].records) == 3
 
 
-def test_a_coroutine_handler_is_run():
+def test_coroutine_handler_is_run():
     async def handle(record, _context):
         await asyncio.sleep(0)
         if record.value == "stop":
@@ -227,7 +227,7 @@ def test_context_variables_and_cancellation_end_with_a_coroutine():
         ({"retry": None}, "retry must be a Retry"),
     ],
 )
-def test_impossible_options_are_refused(settings, message):
+def test_invalid_options_of_run_worker_are_refused(settings, message):
     with pytest.raises(WorkerSettingError, match=message):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 
@@ -241,13 +241,13 @@ def test_impossible_options_are_refused(settings, message):
     ],
     ids=["run_worker", "Worker", "Pump"],
 )
-def test_a_wrong_keyword_is_named(call, wrong):
+def test_unknown_keyword_is_named_in_the_error(call, wrong):
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
         call()
 
 
 def test_options_without_effect_are_accepted():
-    """The settings of production can be passed on unchanged."""
+    """Production settings can be passed on unchanged."""
     events = []
     run = run_worker(
         Failing(a=[ValueError()]),
@@ -281,7 +281,7 @@ def test_interrupts_and_pytest_failures_are_raised():
 
 
 def test_pause_delays_its_topic_and_uses_no_attempt():
-    """Other topics continue; that record is delivered again before its successors."""
+    """Other topics continue, and the paused record is delivered before later records."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
     assert [call.records[0].value for call in run.calls] == ["a", "c", "a", "b"]
@@ -289,8 +289,8 @@ def test_pause_delays_its_topic_and_uses_no_attempt():
     assert run.seconds == 300
 
 
-def test_an_open_breaker_is_tried_at_growing_intervals():
-    """One record is tried, and its attempt number stays."""
+def test_open_breaker_is_probed_at_growing_intervals():
+    """The breaker probes with one record, and the record's attempt number stays."""
     down = [ConnectionError("down")] * 6
     breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
     run = run_worker(Failing(a=down), [make_record("a")], retry=PLAIN, breaker=breaker)
@@ -299,7 +299,7 @@ def test_an_open_breaker_is_tried_at_growing_intervals():
     assert [call.attempt for call in run.calls] == [1, 2, 2, 2, 2, 2, 2]
 
 
-def test_a_lifespan_is_entered_before_and_left_after_the_run():
+def test_lifespan_is_entered_before_the_run_and_exited_afterwards():
     calls = []
 
     @contextmanager
@@ -329,7 +329,7 @@ def test_a_lifespan_is_entered_before_and_left_after_the_run():
     assert (run.calls, len(run.left)) == ([], 1)
 
 
-def test_a_batch_that_is_not_full_waits_batch_within():
+def test_partial_batch_waits_for_batch_within():
     """A full batch does not wait."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
     assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]
@@ -337,7 +337,7 @@ def test_a_batch_that_is_not_full_waits_batch_within():
 
 
 def test_handler_timeout_cancels_a_coroutine():
-    """The record fails; a function cannot be cancelled, as in a thread."""
+    """The record of a cancelled coroutine fails, but a function cannot be cancelled."""
 
     async def hang(record, _context):
         if record.value == "slow":
@@ -352,7 +352,7 @@ def test_handler_timeout_cancels_a_coroutine():
     assert len(run_worker(ok, some("a"), handler_timeout=1e-9).done) == 1
 
 
-def test_a_record_above_max_ratio_becomes_no_dead_letter():
+def test_record_above_max_ratio_does_not_become_a_dead_letter():
     rejected = Reject("no")
     setting = DeadLetter(
         SimpleNamespace(send=lambda *_, **__: None), "dead", max_ratio=0.01
@@ -365,8 +365,8 @@ def test_a_record_above_max_ratio_becomes_no_dead_letter():
     assert (len(run.dead_letters), len(run.left)) == (1, 1)
 
 
-def test_a_refused_dead_letter_keeps_the_handlers_error():
-    """The error's cause is the handler's exception; its text does not advise dead_letter=."""
+def test_refused_dead_letter_keeps_the_handlers_error():
+    """The handler's exception is the cause, and the message does not advise dead_letter=."""
     refused = Reject("too odd")
 
     def sink(_record, _failure):
@@ -384,7 +384,7 @@ def test_a_refused_dead_letter_keeps_the_handlers_error():
     assert "give dead_letter" not in str(run.error)
 
 
-def test_the_future_of_a_sink_is_awaited():
+def test_future_of_a_sink_is_awaited():
     """The sink is called again after a future with an error."""
     failed = Future()
     failed.set_exception(TimeoutError("not acknowledged"))
@@ -396,7 +396,7 @@ def test_the_future_of_a_sink_is_awaited():
     assert (len(run.dead_letters), run.seconds, futures) == (1, 1.0, [])
 
 
-def test_a_record_whose_dead_letter_is_not_answered_is_left(monkeypatch):
+def test_record_without_an_acknowledged_dead_letter_is_left(monkeypatch):
     """The run ends instead of waiting forever."""
     monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
     settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}

@@ -1,4 +1,4 @@
-"""Ends of transactions: when they take effect, and on which offsets."""
+"""Tests when the end of a transaction takes effect, and on which offsets."""
 
 import pytest
 
@@ -17,8 +17,8 @@ GROUP = "g"
 ENDED = 10.0  # seconds after which a transaction's end is written everywhere
 
 
-def test_a_transactions_end_is_acknowledged_before_it_takes_effect():
-    """OffsetFetch returns the old offset in between, or an error with require_stable."""
+def test_end_of_a_transaction_is_acknowledged_before_it_takes_effect():
+    """Until then, OffsetFetch returns the old offset, or an error with require_stable."""
     cluster, clock = cluster_of()
     place = in_kit(cluster, clock)
     writer = writer_in(place)
@@ -40,8 +40,8 @@ def test_a_transactions_end_is_acknowledged_before_it_takes_effect():
     assert writer.ends(is_committed=True) == writer.adds() == _codes.NONE
 
 
-def test_a_new_producer_aborts_the_open_transaction_and_must_retry():
-    """The old producer is fenced at once, and the abort ends a little later, as in Kafka."""
+def test_new_producer_aborts_the_open_transaction_and_must_retry():
+    """As in Kafka, the old producer is fenced immediately, and the abort completes later."""
     cluster, clock = cluster_of()
     old = writer_in(in_kit(cluster, clock))
     new = Writer(old.place, old.topic, old.id)
@@ -53,8 +53,8 @@ def test_a_new_producer_aborts_the_open_transaction_and_must_retry():
     assert [one.first for one in cluster.log(old.topic, 0).aborted] == [1]
 
 
-def test_transaction_that_exceeds_its_time_is_aborted_and_its_producer_fenced():
-    """As in Kafka; otherwise the producer would begin another, and miss the abort."""
+def test_transaction_that_exceeds_its_timeout_is_aborted_and_its_producer_fenced():
+    """Without the fence, the producer would start another transaction and miss the abort."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     assert [writer.adds(), writer.writes()] == [_codes.NONE] * 2
@@ -64,7 +64,7 @@ def test_transaction_that_exceeds_its_time_is_aborted_and_its_producer_fenced():
     assert writer.adds() == writer.ends(is_committed=True) == _codes.PRODUCER_FENCED
 
 
-def test_a_broker_that_does_not_coordinate_a_transaction_refuses_its_requests():
+def test_broker_that_does_not_coordinate_a_transaction_refuses_its_requests():
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     cluster.nodes.move_coordinator(TRANSACTION, writer.id, 2)
@@ -73,8 +73,8 @@ def test_a_broker_that_does_not_coordinate_a_transaction_refuses_its_requests():
 
 
 @pytest.mark.parametrize("gone", ["topic", "group"])
-def test_a_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
-    """Otherwise a group would begin in the middle of a new topic of the same name."""
+def test_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
+    """Otherwise a group could start at a wrong offset of a new topic of the same name."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     assert writer.adds_offsets(GROUP) == writer.commits_offset(GROUP, 5) == 0
@@ -89,7 +89,7 @@ def test_a_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
 
 
 def test_deleting_records_keeps_later_aborted_transactions():
-    """Otherwise readers of committed records would get aborted ones."""
+    """Otherwise readers of committed records would get aborted records."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     log = cluster.log(writer.topic, 0)

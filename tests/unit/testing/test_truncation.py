@@ -1,4 +1,4 @@
-"""A log that lost records in an unclean election, and its readers."""
+"""Tests the readers of a log that lost records in an unclean election."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.harness.testing.requests import fetched
 
 
 def truncated(offset):
-    """Return a cluster whose topic ``t`` had 10 records in two batches, and was cut."""
+    """Return a cluster with a truncated topic ``t``, which had 10 records in two batches."""
     cluster, client = with_topic()
     for first in (0, 5):
         cluster.append("t", 0, [b"%d" % number for number in range(first, first + 5)])
@@ -23,7 +23,7 @@ def truncated(offset):
 
 
 @pytest.mark.parametrize("offset", [0, 3, 5, 10], ids=lambda one: f"at-{one}")
-def test_records_below_the_cut_stay_and_new_ones_follow(offset):
+def test_records_below_the_truncation_stay_and_new_records_follow(offset):
     cluster, client = truncated(offset)
     assert cluster.append("t", 0, [b"new"]) == offset
     records = records_in(client.ask(fetch((0, 0), all_room=10**6), 11))
@@ -31,20 +31,20 @@ def test_records_below_the_cut_stay_and_new_ones_follow(offset):
     assert records == [*kept, (offset, b"new")]
 
 
-def test_a_reader_beyond_the_cut_gets_the_diverging_epoch():
+def test_reader_beyond_the_truncation_gets_the_diverging_epoch():
     cluster, client = truncated(5)
     cluster.append("t", 0, 10)
     answer = client.ask(fetch((0, 10), last_epoch=0), 12)
     assert fetched(answer) == (_codes.NONE, (0, 5), (0, 15), [])
 
 
-def test_a_reader_that_knows_the_old_leader_epoch_is_fenced():
+def test_reader_with_the_old_leader_epoch_is_fenced():
     _, client = truncated(5)
     answer = client.ask(fetch((0, 5), epoch=0), 12)
     assert fetched(answer)[0] == _codes.FENCED_LEADER_EPOCH
 
 
-def test_a_waiting_fetch_is_answered_when_the_log_is_cut():
+def test_waiting_fetch_is_answered_when_the_log_is_truncated():
     cluster, client = with_topic()
     cluster.append("t", 0, 10)
     client.send(fetch((0, 10), wait=60_000, last_epoch=0), 12)
@@ -53,7 +53,7 @@ def test_a_waiting_fetch_is_answered_when_the_log_is_cut():
     assert fetched(client.answers[0])[1] == (0, 5)
 
 
-def test_a_producer_can_repeat_a_batch_that_was_cut_off():
+def test_producer_can_repeat_a_truncated_batch():
     """The new leader knows only the producer's batches that are in its log."""
     cluster, client = with_topic()
     numbered = [
@@ -66,7 +66,7 @@ def test_a_producer_can_repeat_a_batch_that_was_cut_off():
     assert cluster.log("t", 0).end == 2
 
 
-def test_a_transaction_whose_end_was_cut_off_is_open_again():
+def test_transaction_with_a_truncated_end_is_open_again():
     cluster, client = with_topic()
     log = cluster.log("t", 0)
     cluster.append("t", 0, 1)
@@ -92,20 +92,20 @@ def test_a_transaction_whose_end_was_cut_off_is_open_again():
     [
         (-1, (-1, -1)),
         (0, (0, 5)),
-        (1, (0, 5)),  # its leader wrote nothing
+        (1, (0, 5)),  # the leader of this epoch wrote nothing
         (2, (2, 8)),
         (3, (3, 12)),
         (4, (-1, -1)),
     ],
 )
-def test_an_epoch_ends_where_the_next_one_wrote(epoch, found):
+def test_epoch_ends_where_the_next_epoch_wrote(epoch, found):
     epochs = LeaderEpochs()
     for start in (5, 5, 8):
         epochs.begin(start)
     assert epochs.end_of(epoch, 12) == found
 
 
-def test_an_epoch_whose_records_are_deleted_ends_where_the_log_begins():
+def test_epoch_without_remaining_records_ends_at_the_log_start():
     epochs = LeaderEpochs()
     for start in (5, 8):
         epochs.begin(start)

@@ -1,8 +1,8 @@
 """
 The public API as a type checker sees it. No code here runs.
 
-``mypy`` reads it: valid code must pass, results must have these types, and wrong code must be
-refused (an unneeded ignore is an error).
+``mypy`` checks that valid code passes, that results have these types, and that wrong code is
+refused, because an unneeded ignore is an error.
 """
 
 import re
@@ -102,14 +102,14 @@ def construct() -> None:
     SafeConsumer(control=True)  # type: ignore[arg-type]  # must be refused
     consumer = SafeConsumer(group_id="g", control=Control())
     consumer.busy = lambda: {TopicPartition("orders", 3)}
-    consumer.busy = lambda: 3  # type: ignore[assignment]  # partitions
+    consumer.busy = lambda: 3  # type: ignore[assignment]  # must be refused
     SafeConsumer(start_paused="yes")  # type: ignore[arg-type]  # must be refused
     SafeConsumer(hooks=hook)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(default_lifetime="forever")  # type: ignore[arg-type]  # must be refused
 
 
 def place(consumer: SafeConsumer) -> None:
-    """Partitions, topics, patterns; owner, reason, duration, lifetime."""
+    """Hold partitions, topics and patterns, with an owner, reason, duration and lifetime."""
     consumer.pause()
     consumer.pause(TP, "orders", "orders:3", "re:ord.*", re.compile("ord.*"), ALL)
     consumer.resume(*(hold.scope for hold in consumer.holds()))
@@ -126,15 +126,15 @@ def place(consumer: SafeConsumer) -> None:
     use(block)
     with consumer.held("orders") as nothing:
         assert_type(nothing, None)
-    # A target of any type passes: kafka-python ships no types, so its TopicPartition is
-    # Any to a checker, and a union with Any takes everything.
+    # A target of any type passes the checker. kafka-python ships no types, so its
+    # TopicPartition is Any, and a union with Any accepts everything.
     consumer.pause(TP, "ops", reason=5)  # type: ignore[arg-type]  # must be refused
     consumer.pause(TP, until=5)  # type: ignore[call-arg]  # must be refused
     consumer.pause_all("orders")  # type: ignore[call-arg]  # must be refused
 
 
 def operate(settings: Control) -> None:
-    """Hold a whole group, and lift it."""
+    """Hold a whole group, and lift the hold."""
     with Operator({"bootstrap_servers": "localhost"}, settings) as operator:
         operator.pause("g", TP, "orders", "@all", owner="ops", reason="full", for_=60)
         operator.pause("g", re.compile("a.*"), owner="ops", for_=timedelta(hours=1))
@@ -143,7 +143,7 @@ def operate(settings: Control) -> None:
 
 
 def ask(consumer: SafeConsumer) -> None:
-    """Get answers."""
+    """Query pauses and holds."""
     for tp in consumer.paused() | consumer.paused(owner="ops") | consumer.quiet():
         consumer.explain(tp)
     consumer.paused("ops")  # type: ignore[call-arg]  # must be refused
@@ -152,7 +152,7 @@ def ask(consumer: SafeConsumer) -> None:
 
 
 def read(consumer: SafeConsumer) -> None:
-    """Read records: their fields have types, except the results of deserializers."""
+    """Read records, which have typed fields except for the results of deserializers."""
     for tp, records in consumer.poll(timeout_ms=100, max_records=10).items():
         assert_type(tp.topic, str)
         assert_type(tp.partition, int)
@@ -163,7 +163,7 @@ def read(consumer: SafeConsumer) -> None:
             record.key.whatever()
             as_handled: Record[bytes | None, bytes | None] = record
             use(as_handled, record.checksum, record._asdict())
-            use(record.ofset)  # type: ignore[attr-defined]  # a mistake is seen
+            use(record.ofset)  # type: ignore[attr-defined]  # must be refused
     for one in consumer:
         use(one.offset)
     consumer.commit()
@@ -176,7 +176,7 @@ def read(consumer: SafeConsumer) -> None:
 
 
 def hold(one: Hold) -> None:
-    """Look at a hold's properties; it is frozen."""
+    """Read the properties of a hold, which is frozen."""
     assert_type(one.owner, str)
     assert_type(one.reason, str | None)
     assert_type(one.placed_at, float)
@@ -205,7 +205,7 @@ def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer]
 
 
 def handle(record: Any, context: Context) -> None:
-    """Handle a record as a thread does."""
+    """Handle a record on a thread."""
     assert_type(context.attempt, int)
     if record.key is None:
         raise Reject("keyless")  # noqa: EM101 - an example
@@ -215,7 +215,7 @@ def handle(record: Any, context: Context) -> None:
 
 
 async def handle_async(_record: object, context: Context) -> None:
-    """Handle a record as a coroutine does."""
+    """Handle a record in a coroutine."""
     assert_type(context.deadline, float | None)
     assert_type(context.revoked.is_set(), bool)
     await context.revoked
@@ -236,7 +236,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:
         breaker=Breaker(on=(ConnectionError, TimeoutError), failures=3),
     )
     Pause(timedelta(minutes=1), "group")  # type: ignore[arg-type]  # no such scope
-    Breaker()  # type: ignore[call-arg]  # of what?
+    Breaker()  # type: ignore[call-arg]  # must be refused
     assert_type(worker.run(signals=(15,)), Report)
     assert_type(worker.stop(timeout=1.0), Report | None)
     assert_type(worker.healthy(), Health)
@@ -286,14 +286,14 @@ class Order(TypedDict):
 
 
 def typed_work(consumer: SafeConsumer) -> None:
-    """Type a record's key and value where the handler takes it."""
+    """Annotate a record's key and value in the handler's signature."""
 
     def handle(record: Record[str | None, Order], context: Context) -> None:
         assert_type(record.key, str | None)
         assert_type(record.value["amount"], int)
         assert_type(record.offset, int)
         assert_type(record.headers, Sequence[tuple[str, bytes | None]])
-        record.value["price"]  # type: ignore[typeddict-item]  # there is none
+        record.value["price"]  # type: ignore[typeddict-item]  # no such key
         record.offset = 3  # type: ignore[misc]  # must be refused
         use(context.attempt)
 
@@ -325,7 +325,7 @@ def typed_work(consumer: SafeConsumer) -> None:
     Worker(consumer, handle_any_batch, batch=100)
     wider: Record[str | None, object]
     narrow: Record[str, Order] = takes_records()
-    wider = narrow  # a record is only read
+    wider = narrow  # records are read-only
     use(wider)
     Worker(consumer, takes_one)  # type: ignore[arg-type]  # without a context
     Worker(consumer, takes_a_number)  # type: ignore[arg-type]  # a record is not a number
@@ -336,14 +336,14 @@ def takes_records() -> Any:
 
 
 def metric(consumer: SafeConsumer, worker: Worker) -> None:
-    """Show figures to Prometheus."""
+    """Export figures to Prometheus."""
     metrics.Collector(worker).add(consumer)
     assert_type(metrics.METRICS, tuple[metrics.Metric, ...])
     assert_type(worker.stats().last_poll_at, float | None)
 
 
 def spark(session: Any) -> None:
-    """Hold a session's streams, and name its requirements."""
+    """Hold a session's streams, and get the packages that a session needs."""
     assert_type(safe.jars("folder"), str)
     assert_type(safe.packages(), str)
     controller = safe.register(session)
@@ -375,6 +375,6 @@ def scopes(hold: Hold) -> str:
 
 
 def steer(failure: Failure) -> None:
-    """Distinguish errors from exceptions that steer a worker."""
+    """Distinguish errors from exceptions that control a worker."""
     assert_type(failure.attempts, int)
     use(isinstance(failure.error, WorkerControl))

@@ -8,9 +8,9 @@ import pytest
 @pytest.fixture
 def collect():
     """
-    Return a function that collects the test's garbage; to scan all objects takes long.
+    Return a function that collects only the test's garbage, because a full scan is slow.
 
-    The older objects, which the collection of tests has made, stay frozen.
+    Older objects, which the collection of tests created, stay frozen.
     """
     gc.freeze()
     return gc.collect

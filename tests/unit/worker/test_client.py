@@ -14,7 +14,7 @@ TP = TopicPartition("orders", 0)
 
 @pytest.fixture
 def consumer():
-    """Make a consumer that owns a partition, with many holds of other owners."""
+    """Return a consumer that owns partitions, with many holds of other owners."""
     with offline(SafeConsumer) as made:
         made.assign([TP, TopicPartition("orders", 1)])
         targets = [f"orders:{number}" for number in range(2)]
@@ -24,7 +24,7 @@ def consumer():
 
 
 def ours(consumer):
-    """Return the worker's holds: owners and scopes."""
+    """Return the owners and scopes of the worker's holds."""
     holds = consumer.holds()
     return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
 

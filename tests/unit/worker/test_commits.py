@@ -1,4 +1,4 @@
-"""The lag of commits, and the time since the first refusal."""
+"""Tests the lag of commits, and the time since the first refusal."""
 
 from types import SimpleNamespace
 
@@ -21,18 +21,18 @@ def clock():
 
 @pytest.fixture
 def client():
-    """Make a client whose commits get the answers that a test chooses."""
+    """Return a client for which a test defines the results of commits."""
     return SimpleNamespace()
 
 
 @pytest.fixture
 def commits(client, clock):
-    """Make the commits of a client, without any offset yet."""
+    """Return the commits of a client that has no offsets yet."""
     return Commits(client, KeptRecords(clock), Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):
-    """An ownership whose floor the polling thread forgets once it has been read."""
+    """An ownership that forgets its committed offset after the first read."""
 
     @property
     def committed(self):
@@ -52,8 +52,8 @@ def test_reset_during_the_count_of_the_lag_gives_zero(commits):
     assert commits.lag() == 0
 
 
-def test_failing_seconds_run_from_the_first_refusal(commits, client, clock):
-    """The time ends once a commit succeeds, or once no offset is left to commit."""
+def test_failing_seconds_count_from_the_first_refusal(commits, client, clock):
+    """The count ends once a commit succeeds, or once no offset is left to commit."""
     epoch = commits._kept.open(TP, 1, 0, 7)
 
     def refuse(*_):
@@ -72,15 +72,15 @@ def test_failing_seconds_run_from_the_first_refusal(commits, client, clock):
     assert commits.failing() == 0
 
 
-def test_late_answer_to_an_old_commit_keeps_the_newer_offset(commits, client, clock):
-    """Otherwise a committed offset would count as lag, and be committed again."""
+def test_late_response_to_an_old_commit_keeps_the_newer_offset(commits, client, clock):
+    """Otherwise a committed offset would count as lag, and would be committed again."""
     sent = []
     client.commit_soon = lambda marks, then: sent.append((marks, then))
     epoch = commits._kept.open(TP, 1, 0, 0)
     epoch.committed = 0
     for offset in (3, 7):
         epoch.progress.reach(offset)
-        clock.now += 100.0  # the client gives up the answer to the first commit
+        clock.now += 100.0  # the client stops waiting for the first response
         commits.turn()
     assert [marks[TP].offset for marks, _ in sent] == [3, 7]
     for _, then in reversed(sent):

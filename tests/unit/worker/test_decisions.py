@@ -1,4 +1,4 @@
-"""Progress, marks, retries and durations: pure decisions of the worker."""
+"""Tests the worker's pure decisions on progress, marks, retries and durations."""
 
 from attrs import frozen
 from hypothesis import given
@@ -38,8 +38,8 @@ def admit(progress, *offsets, now=0.0):
     st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=5), max_size=4),
     st.randoms(use_true_random=False),
 )
-def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
-    """The gaps between offsets, and the order of completion, change nothing."""
+def test_watermark_is_the_first_incomplete_record(gaps, draw):
+    """Gaps between offsets and the order of completion do not affect the watermark."""
     progress, offset, open_ = Progress(0), 0, []
     assert progress.watermark(()) == Watermark(0)
     for poll in gaps:
@@ -73,7 +73,7 @@ def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
 
 @by_day(30)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=9))
-def test_record_is_found_by_its_ordinal_after_others_are_released(polls):
+def test_record_is_found_by_its_ordinal_after_other_records_are_released(polls):
     progress = Progress(0)
     for now, (count, waiting_lanes) in enumerate(polls):
         first = progress.admitted
@@ -99,8 +99,8 @@ def test_forgotten_records_may_be_admitted_again():
     assert progress.watermark(()) == Watermark(4, 3)
 
 
-def test_a_position_is_reached_once_all_records_before_it_are_complete():
-    """Until then the next offset, and the offset to commit, stay as they were."""
+def test_position_is_reached_once_all_records_before_it_are_complete():
+    """Until then, the next offset and the offset to commit stay unchanged."""
     progress = Progress(0)
     admit(progress, 0, 1)
     for ordinal in (1, 0):
@@ -129,7 +129,7 @@ def test_size_counts_key_value_headers_and_overhead():
 def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one argument for each value
     limit, size, kept, held_bytes, average, most
 ):
-    """Some credit is left as long as there is room."""
+    """Some credit remains while the worker has room."""
     limits = Limits(records=limit, bytes=size)
     room = credit(limits, Load(kept, held_bytes), average, most)
     assert 0 <= room <= most
@@ -138,7 +138,7 @@ def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one arg
 
 
 def test_marks_have_hysteresis():
-    """Polling stops at the high mark, and continues at the low one."""
+    """Polling stops at the high mark, and continues at the low mark."""
     both = marks(Limits(records=10, bytes=1000))
     assert not both.is_throttled(Load(9, 999), was=False)
     assert both.is_throttled(Load(10, 0), was=False)
@@ -151,7 +151,7 @@ def test_marks_have_hysteresis():
 @by_day(30)
 @given(st.integers(1, 40), st.floats(0.0, 0.999))
 def test_waits_stay_within_their_bounds(failures, draw):
-    """A wait is between half of its length and all of it."""
+    """A wait is between half and all of its full length."""
     retry = Retry(first=0.5, factor=2.0, most=30.0)
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
     assert full / 2 <= retry.delay(failures, draw) <= full
@@ -159,7 +159,7 @@ def test_waits_stay_within_their_bounds(failures, draw):
 
 
 def test_durations_are_counted_by_their_mean():
-    """Each record of a hand-over takes an equal part."""
+    """Each record of a call counts with an equal share of the call's time."""
     durations = Durations()
     durations.add(0.4, 8)
     durations.add(0.3, 1)
@@ -183,14 +183,14 @@ def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
     assert "3 of the last 100 records failed for good" in why
 
 
-def test_a_smaller_sample_counts_sooner():
+def test_smaller_sample_takes_effect_sooner():
     failing = FailureRatio(sample=10).succeeded(8).failed()
     assert failing.exceeds(0.05) is None
     why = failing.failed().exceeds(0.05) or ""
     assert "2 of the last 10 records failed for good" in why
 
 
-def test_six_letters_and_no_success_are_enough():
+def test_six_dead_letters_without_a_success_exceed_the_ratio():
     failing = FailureRatio()
     for _ in range(5):
         failing = failing.failed()
@@ -209,8 +209,8 @@ def test_six_letters_and_no_success_are_enough():
     share=st.floats(0.0, 1.0),
     phase=st.floats(0.0, 1.0, exclude_max=True),
 )
-def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
-    """In a sample an evenly spread rate is off by two records at most."""
+def test_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
+    """In a sample, an evenly spread rate is off by two records at most."""
     rate = share * max(0.0, limit - 2 / sample)
     failing = FailureRatio(sample)
     for number in range(35 * sample):

@@ -1,4 +1,4 @@
-"""A worker's deserializers: their locks, and batches with unreadable records."""
+"""Tests a worker's deserializers, their locks, and batches with unreadable records."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ def readers(function):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_reader_made_in_forked_child_waits_for_no_thread_of_parent():
+def test_reader_created_in_a_forked_child_waits_for_no_thread_of_the_parent():
     entered, leave = threading.Event(), threading.Event()
 
     def decode(data):
@@ -40,7 +40,7 @@ def test_reader_made_in_forked_child_waits_for_no_thread_of_parent():
     thread.join()
 
 
-def test_deserializer_that_reads_another_record_does_not_wait_for_itself():
+def test_deserializer_that_reads_another_record_does_not_deadlock():
     def decode(data):
         if data == b"outer":
             return there.read(make_record(b"inner")).value
@@ -50,22 +50,22 @@ def test_deserializer_that_reads_another_record_does_not_wait_for_itself():
     assert there.read(make_record(b"outer")).value == "inner"
 
 
-def test_readers_used_together_in_either_order_take_their_locks_in_one():
+def test_readers_take_their_locks_in_the_same_order_for_keys_and_values():
     one, other = DeserializeWrapper(bytes.decode), DeserializeWrapper(bytes.hex)
     assert Readers(one, other)._locks == Readers(other, one)._locks
 
 
-def test_functions_of_a_module_have_a_lock_each():
-    """Their ``__self__`` is the module."""
+def test_functions_of_a_module_have_separate_locks():
+    """The ``__self__`` of such a function is the module."""
     assert readers(pickle.loads)._locks != readers(pickle.dumps)._locks
 
 
-def test_methods_of_one_object_have_one_lock():
+def test_methods_of_one_object_share_a_lock():
     stream = io.BytesIO()
     assert readers(stream.write)._locks == readers(stream.read)._locks
 
 
-def test_locks_end_with_the_readers_that_have_them(collect):
+def test_locks_are_freed_with_their_readers(collect):
     before = len(deserializing._LOCKS._found)
     made = readers(lambda data: data)
     assert len(deserializing._LOCKS._found) == before + 1
@@ -93,10 +93,10 @@ def test_readers_can_be_sent_to_another_process():
         ("1x", RetryLater, HandlersCannotRunError),
     ],
 )
-def test_batch_with_unreadable_records_gives_the_others_to_the_handler(
+def test_batch_with_unreadable_records_passes_the_other_records_to_the_handler(
     values, named, expected, *, is_async
 ):
-    """The handler's indexes are translated to those of the whole batch."""
+    """The handler's indexes are translated into indexes of the whole batch."""
 
     def handle(records, _context):
         assert [one.value for one in records] == [int(v) for v in values if v != "x"]

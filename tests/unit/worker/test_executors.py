@@ -1,4 +1,4 @@
-"""Each executor with handlers that cancel, hang, fork, exit or raise odd errors."""
+"""Tests each executor with handlers that cancel, hang, fork, exit or raise odd errors."""
 
 import asyncio
 import contextlib
@@ -100,7 +100,7 @@ async def awaits_a_cancelled_task(record, _context):
 
 
 async def cancels_itself(record, _context):
-    """Cancel the task in which it runs, and wait."""
+    """Cancel the current task, and wait."""
     if record.offset == 1:
         asyncio.current_task().cancel()
         await _forever()
@@ -134,13 +134,11 @@ def test_cancelled_handler_fails_its_record(executor, handle, batch):
         made.finish(4)
         assert made.decisions.fatal is None
         assert exhausted(made) == [1]
-        assert (
-            made.kept.done == 4
-        )  # the failed record, which was passed over, counts too
+        assert made.kept.done == 4  # the failed record counts, too
 
 
-def test_handler_that_cancels_its_task_and_returns_is_done():
-    """The next record does not begin in the cancelled task."""
+def test_handler_that_cancels_its_task_and_returns_completes_its_record():
+    """The next record does not start in the cancelled task."""
     begun = []
 
     async def handle(record, _context):
@@ -155,8 +153,8 @@ def test_handler_that_cancels_its_task_and_returns_is_done():
     assert begun == [0, 1, 2, 3]
 
 
-def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
-    """The next record is given back, and handled again."""
+def test_late_cancellation_by_an_earlier_handler_fails_no_other_record():
+    """The interrupted record is returned to the queue and handled again."""
     begun = []
 
     async def handle(record, _context):
@@ -180,7 +178,7 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # the loop turns a few times even without a wait
+            await asyncio.sleep(0.01)  # the loop runs a few times even without a wait
             ended.append(number)
 
     left = set()
@@ -195,7 +193,7 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
 
 
 class _Bare:
-    """An awaitable whose iterator has only ``__next__``, the required method."""
+    """An awaitable with an iterator that has only the required ``__next__``."""
 
     def __init__(self, waits_for):
         self._waits_for = waits_for
@@ -209,7 +207,7 @@ class _Bare:
 
 
 @pytest.mark.parametrize("then", ["set_result", "cancel"])
-def test_any_awaitable_is_awaited(then):
+def test_custom_awaitable_is_awaited(then):
     """A cancelled awaitable fails its record."""
 
     def handle(_record, _context):
@@ -229,7 +227,7 @@ def test_any_awaitable_is_awaited(then):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_stack_of_a_sink_is_shown(executor):
+def test_stack_of_a_running_sink_is_shown(executor):
     begun, go_on = threading.Event(), threading.Event()
 
     def sink(_record, _failure):
@@ -270,20 +268,20 @@ class MadeBy:
 
 
 HANGS = MadeBy(signal.pause)
-# A handler whose pickle is larger than the pipe that it is sent through.
+# A handler with a pickle that is larger than the pipe to the process.
 HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 
 
 @pytest.mark.parametrize(
     "handle", [HANGS, HANGS_WITH_A_TABLE], ids=["alone", "with a table"]
 )
-def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
-    """No record is blamed, and none is passed over."""
+def test_process_that_hangs_in_its_import_stops_the_worker(handle, monkeypatch):
+    """No record counts as failed, and no record is skipped."""
     first_message = processes.Processes._first_message
 
     def soon(runner, child):
-        # The process has started: this test does not limit its start, as the machine
-        # may be busy.
+        # The limit applies once the process has started, as the start may take long on
+        # a busy machine.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_message(runner, child)
 
@@ -297,13 +295,15 @@ def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         assert made.kept.records == 2
-    # A thread may still be ending its process, which the runner does not list any more.
+    # A thread may still be stopping a process that the runner no longer lists.
     wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
 
 
 @pytest.mark.parametrize("start_seconds", [60.0, 0.05])
-def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatch):
-    """A process that starts after all is killed."""
+def test_process_that_cannot_be_started_does_not_delay_a_stop(
+    start_seconds, monkeypatch
+):
+    """A process that starts late is killed."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
     with executing("process", HANGS, **how) as made:
@@ -341,8 +341,8 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_process_that_ends_in_its_import_during_a_stop_does_not_fail(monkeypatch):
-    """A Ctrl-C goes to all processes, and may reach the worker a moment later."""
+def test_process_that_exits_in_its_import_during_a_stop_causes_no_failure(monkeypatch):
+    """A Ctrl-C goes to all processes, and may reach the worker slightly later."""
     monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as after a Ctrl-C, which goes to all processes
     with executing("process", ends, count=1, **ONCE) as made:
@@ -361,7 +361,7 @@ def test_process_that_ends_in_its_import_during_a_stop_does_not_fail(monkeypatch
 
 @frozen
 class NotesItsAttempt:
-    """A handler that notes each call."""
+    """A handler that records each call."""
 
     folder: Path
 
@@ -374,7 +374,7 @@ class NotesItsAttempt:
         return [[int(one) for one in line.split()] for line in lines]
 
 
-def test_killed_idle_process_blames_no_record(tmp_path):
+def test_killed_idle_process_fails_no_record(tmp_path):
     """Another process handles the next record, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
     with executing("process", handle, count=1, **ONCE) as made:
@@ -397,8 +397,10 @@ def cannot_be_left():
     raise ConnectionError(FROM_OUTSIDE)
 
 
-def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
-    """The end of the process fails its record; the error of its lifespan does not."""
+def test_process_that_exits_instead_of_handling_a_record_is_replaced(
+    tmp_path, monkeypatch
+):
+    """The exit of the process fails its record, but the error of the lifespan does not."""
     handle = NotesItsAttempt(tmp_path)
     asked = []
 
@@ -420,15 +422,15 @@ def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["_start_child", "_first_message"])
-def test_failure_to_start_a_process_blames_no_record(where):
+def test_failure_to_start_a_process_fails_no_record(where):
     """Examples are too many open files, or a first message that cannot be read."""
 
     def fail(*_its):
         raise RuntimeError(FROM_OUTSIDE)
 
     before = set(multiprocessing.active_children())
-    # One slot and one record: with two, the next process may be starting when the
-    # first is given up.
+    # One slot and one record, because with two slots the next process may be starting
+    # when the first is given up.
     with executing("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
@@ -442,8 +444,8 @@ def test_failure_to_start_a_process_blames_no_record(where):
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
-    """The worker ends the process if the wait for its answer fails."""
+def test_answer_left_in_the_pipe_is_not_read_as_the_next_answer(tmp_path, monkeypatch):
+    """The worker stops the process if the wait for its answer fails."""
     handle = NotesItsAttempt(tmp_path)
     with executing("process", handle, count=1, retry=Retry(first=0.01)) as made:
         wait, first = processes._Child.has_message, []
@@ -484,10 +486,10 @@ class StartsAProcess:
             os.write(reported, b".")
             signal.pause()
             os._exit(0)
-        os.read(ready, 1)  # until then the child may not have reset its signals
+        os.read(ready, 1)  # the child has reset its signals by now
         os.kill(forked, signal.SIGTERM)
         _, status = os.waitpid(forked, 0)
-        os.kill(os.getpid(), signal.SIGTERM)  # a worker handles it; here it is ignored
+        os.kill(os.getpid(), signal.SIGTERM)  # a handler's process ignores this signal
         os.kill(os.getpid(), signal.SIGINT)
         text = f"{done.stdout.strip()} {os.WTERMSIG(status)}"
         (self.folder / "result").write_text(text)
@@ -538,7 +540,7 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
         (_LocalError(1, 2), TwoArgumentsError, ("_LocalError(1)",)),
     ],
 )
-def test_error_keeps_its_class_on_the_way_from_a_process(error, kind, args):
+def test_error_from_a_process_keeps_its_class(error, kind, args):
     """``never=`` and ``except`` therefore mean the same as in threads."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([packed(error), packed(batch)])
@@ -552,7 +554,7 @@ def test_error_keeps_its_class_on_the_way_from_a_process(error, kind, args):
         assert any(type(error).__name__ in note for note in one.__notes__)
 
 
-def test_error_sent_again_has_one_note_with_its_stack():
+def test_error_sent_repeatedly_has_one_note_with_its_stack():
     error = ConnectionError("the client is closed")
     error.add_note("its own")
     for _ in range(120):
@@ -593,8 +595,8 @@ def raise_an_error_of_a_plugin_for_each(records, context):
     ("handle", "batch"),
     [(raise_an_error_of_a_plugin, None), (raise_an_error_of_a_plugin_for_each, 8)],
 )
-def test_error_that_only_its_process_can_import_blames_its_record(handle, batch):
-    """The records before it are done."""
+def test_error_that_only_its_process_can_import_fails_only_its_record(handle, batch):
+    """The preceding records are completed."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
     with executing("process", handle, count=1, batch=batch, retry=retry) as made:
         made.finish(20)
@@ -605,7 +607,7 @@ def test_error_that_only_its_process_can_import_blames_its_record(handle, batch)
         assert (made.kept.done, made.decisions.retries) == (20, 0)
 
 
-def test_task_that_ignores_cancellation_delays_no_stop():
+def test_task_that_ignores_cancellation_does_not_delay_a_stop():
     go_on = asyncio.Event()
     left = set()
 

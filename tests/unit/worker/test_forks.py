@@ -1,4 +1,4 @@
-"""A process that a handler forks ends with the handler's call."""
+"""A process that a handler forks exits at the end of the handler's call."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ FORKING = 3
 
 
 class Forking:
-    """A handler that notes each record, forks at one, and waits for the child."""
+    """A handler that records each record, forks at one record, and waits for the child."""
 
     def __init__(self, folder, in_child):
         self._notes = folder / "handled"
@@ -45,7 +45,7 @@ class Forking:
         if child == 0:
             self._in_child()
             return
-        # a child that goes on with its parent's work is killed
+        # a child that continues its parent's work is killed
         self.status = os.waitstatus_to_exitcode(status_of(child, 5.0))
 
     def handled(self):
@@ -78,7 +78,7 @@ def returns(): ...
         pytest.param(lambda: os._exit(3), 3, id="os._exit(3)"),
     ],
 )
-def test_child_of_handler_ends_with_call_and_handles_nothing(
+def test_forked_child_exits_at_the_end_of_the_call_and_handles_no_record(
     tmp_path, in_child, status, batch, executor
 ):
     handle = Forking(tmp_path, in_child)
@@ -99,7 +99,7 @@ def _exits_with_seven():
     sys.exit(7)
 
 
-def test_processes_that_a_handler_starts_by_libraries_end_as_usual():
+def test_processes_that_a_handler_starts_through_libraries_exit_as_usual():
     statuses = []
 
     def handle(record, _context):
@@ -117,7 +117,7 @@ def test_processes_that_a_handler_starts_by_libraries_end_as_usual():
     assert statuses == [7, 9]
 
 
-def test_child_of_handler_is_ended_by_signal_that_stops_worker():
+def test_forked_child_is_killed_by_the_signal_that_stops_the_worker():
     taken = []
     with taking([signal.SIGTERM], taken.append):
         child = os.fork()
@@ -128,7 +128,7 @@ def test_child_of_handler_is_ended_by_signal_that_stops_worker():
     assert (status, taken) == (-signal.SIGTERM, [])
 
 
-def test_second_signal_restores_the_former_signal_handlers():
+def test_second_signal_restores_the_previous_signal_handlers():
     before = signal.getsignal(signal.SIGUSR1)
     seen = []
 
@@ -141,7 +141,7 @@ def test_second_signal_restores_the_former_signal_handlers():
     assert seen == [(1, False), (2, True)]
 
 
-def test_numbers_in_a_forked_child_wait_for_no_thread_of_the_parent():
+def test_counts_in_a_forked_child_wait_for_no_thread_of_the_parent():
     kept = KeptRecords(time.monotonic)
     has_lock, leave = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""W7: one exception of an ExceptionGroup decides."""
+"""W7: one exception of an ExceptionGroup determines the outcome."""
 
 import asyncio
 import pickle
@@ -64,16 +64,16 @@ def changed(error, **fields):
         pytest.param(
             LATER,
             group(changed(RetryLater(9.0), after="soon"), LATER),
-            id="delay-that-is-none",
+            id="invalid-delay",
         ),
         pytest.param(
             TOPIC,
             group(changed(Pause(9.0), scope=[], for_=None), TOPIC),
-            id="pause-that-is-none",
+            id="invalid-pause",
         ),
     ],
 )
-def test_one_exception_of_a_group_counts(counts, raised):
+def test_one_exception_of_a_group_determines_the_outcome(counts, raised):
     assert failure_of(raised) is counts
 
 
@@ -91,7 +91,7 @@ def test_group_without_control_exceptions_is_a_failure(raised):
     assert isinstance(raised, Exception)
 
 
-def test_a_cancellation_in_a_group_does_not_stop_the_worker():
+def test_cancellation_in_a_group_does_not_stop_the_worker():
     raised = group(asyncio.CancelledError(), WRONG)
     counts = failure_of(raised)
     assert isinstance(counts, HandlerCancelledError)
@@ -99,7 +99,7 @@ def test_a_cancellation_in_a_group_does_not_stop_the_worker():
     assert failure_of(group(asyncio.CancelledError(), TOPIC)) is TOPIC
 
 
-def test_group_of_one_kind_counts_for_never_and_on():
+def test_never_and_on_apply_to_a_group_only_if_all_its_errors_match():
     alike = group(ConnectionError(), group(TimeoutError()))
     assert Retry(never=(OSError,)).is_final(1, alike)
     assert not Retry(never=(OSError,)).is_final(1, group(alike, WRONG))
@@ -109,8 +109,8 @@ def test_group_of_one_kind_counts_for_never_and_on():
     assert not desk.decisions.outages._is_named(group(alike, WRONG))
 
 
-def test_batch_failure_in_a_group_spares_the_other_records():
-    """The journal and the spans read the raised exception."""
+def test_batch_failure_in_a_group_completes_the_other_records():
+    """The journal and the spans use the raised exception."""
     assert list(done_places(group(OF_BATCH), 3)) == [1, 2]
     assert list(done_places(group(OF_BATCH, WRONG), 3)) == []
 
@@ -125,8 +125,8 @@ class NotSentError(ConnectionError):
 @pytest.mark.parametrize(
     "make", [group, lambda error: BatchFailure({0: group(error)})], ids=["", "batch"]
 )
-def test_exception_group_keeps_its_class_on_the_way_from_a_process(make):
-    """An error that cannot be pickled arrives as its class."""
+def test_exception_group_from_a_process_keeps_its_class(make):
+    """An error that cannot be pickled arrives with its class."""
     parcel = packed(make(NotSentError(None)))
     arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - our own data
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
@@ -145,7 +145,7 @@ def test_pause_from_a_process_keeps_its_cause():
         assert (arrived.for_, arrived.scope, arrived.reason) == fields
 
 
-def test_group_passed_to_fail_has_the_effect_of_a_raised_one():
+def test_group_passed_to_fail_has_the_effect_of_a_raised_group():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     task = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]

@@ -1,4 +1,4 @@
-"""An executor goes on after any error or result of a handler."""
+"""An executor continues after any error or result of a handler."""
 
 from concurrent.futures import Future
 
@@ -22,7 +22,7 @@ from tests.harness.worker.executing import (
 
 
 class NotShownError(Exception):
-    """An exception whose repr, truth value, pickling and copy all fail."""
+    """An exception that raises for repr, truth value, pickling and copying."""
 
     def __repr__(self):
         message = "no repr"
@@ -46,21 +46,21 @@ def changed(error, **fields):
 
 
 ERRORS = {
-    "not shown": NotShownError,
+    "no repr": NotShownError,
     "two arguments": lambda: TwoArgumentsError(1, 2),
-    "a delay that is none": lambda: changed(RetryLater(1.0), after="soon"),
-    "a pause that is none": lambda: changed(Pause(1.0), for_="soon"),
-    "a pause of a key that is none": lambda: changed(Pause(1.0, "key"), for_="soon"),
-    "no index": lambda: BatchFailure({"0": ValueError()}),
-    "no error": lambda: BatchFailure({0: "text"}),
-    "an index not shown": lambda: BatchFailure({NotShownError(): ValueError()}),
-    "no mapping": lambda: changed(BatchFailure({0: ValueError()}), errors=7),
-    "an error not shown": lambda: BatchFailure({0: NotShownError()}),
+    "an invalid delay": lambda: changed(RetryLater(1.0), after="soon"),
+    "an invalid pause": lambda: changed(Pause(1.0), for_="soon"),
+    "an invalid pause of a key": lambda: changed(Pause(1.0, "key"), for_="soon"),
+    "an invalid index": lambda: BatchFailure({"0": ValueError()}),
+    "not an error": lambda: BatchFailure({0: "text"}),
+    "an index without a repr": lambda: BatchFailure({NotShownError(): ValueError()}),
+    "not a mapping": lambda: changed(BatchFailure({0: ValueError()}), errors=7),
+    "an error without a repr": lambda: BatchFailure({0: NotShownError()}),
 }
 
 
 class Raising:
-    """A handler that raises one of these; another process finds it by its name."""
+    """A handler that raises an error of ``ERRORS`` by name, so that it can be pickled."""
 
     def __init__(self, what):
         self.what = what
@@ -70,8 +70,8 @@ class Raising:
         raise error
 
 
-# Processes start slowly, and share the check of a batch's answer.
-BY_PROCESSES = [("not shown", None), ("two arguments", 4), ("no index", 4)]
+# Processes start slowly, so only a few cases run in processes.
+BY_PROCESSES = [("no repr", None), ("two arguments", 4), ("an invalid index", 4)]
 CASES = [
     pytest.param(what, executor, batch, id=f"{what}-{executor}-{batch}")
     for what in ERRORS
@@ -83,7 +83,7 @@ CASES = [
 
 @pytest.mark.parametrize(("what", "executor", "batch"), CASES)
 def test_any_exception_is_a_failure_of_the_record(what, executor, batch):
-    """The record is tried again, and then skipped; the executor goes on."""
+    """The record is retried and then skipped, and the executor continues."""
     with executing(executor, fitting(executor, Raising(what)), batch=batch) as made:
         made.finish(6)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
@@ -96,8 +96,8 @@ class _ThrownError(BaseException):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
-    """``healthy()`` names it, and ``run()`` raises its error."""
+def test_crashed_executor_is_reported_with_its_cause(executor, monkeypatch):
+    """``healthy()`` names the executor, and ``run()`` raises its error."""
 
     def complete(_self, _outcome):
         raise _ThrownError
@@ -113,8 +113,8 @@ def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
         assert any("has ended: _ThrownError()" in one for one in made.complaints())
 
 
-def test_error_in_the_executor_blames_no_record(monkeypatch):
-    """The worker stops because of the error, and the thread goes on."""
+def test_error_in_the_executor_fails_no_record(monkeypatch):
+    """The worker stops because of the error, and the thread continues."""
     made_contexts = []
 
     def context_of(*_):
@@ -126,15 +126,15 @@ def test_error_in_the_executor_blames_no_record(monkeypatch):
         made.admit(2)
         wait_for(
             lambda: len(made_contexts) == 2 and not made.kept.running,
-            "both to be given back",
+            "both records to be returned",
         )
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
         assert (made.kept.records, made.kept.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
 
 
-def test_call_interrupted_at_any_place_keeps_each_record_done_or_left():
-    """Otherwise the worker could never work on a record that is neither."""
+def test_call_interrupted_at_any_point_leaves_each_record_done_or_undone():
+    """Otherwise the worker would never handle a record that is neither done nor undone."""
     places, at, is_over = Places((calls.__file__,)), 0, False
 
     def throw():
@@ -182,7 +182,7 @@ UNDONE = {
     "an awaitable": _Awaitable,
     "a future": Future,
     "an exception": lambda: RetryLater(60.0),
-    "the class of one": lambda: StopWorker,
+    "an exception class": lambda: StopWorker,
 }
 
 
@@ -193,7 +193,7 @@ class Returning(Raising):
         return UNDONE[self.what]()
 
 
-# Processes start slowly, and call the same function.
+# Processes start slowly, so only one case runs in a process.
 RETURNS = [
     pytest.param(executor, what, batch, id=f"{executor}-{what}-{batch}")
     for executor in EXECUTORS
@@ -205,7 +205,7 @@ RETURNS = [
 
 @pytest.mark.parametrize(("executor", "what", "batch"), RETURNS)
 def test_returned_coroutine_or_generator_stops_the_worker(executor, what, batch):
-    """No record is complete, and none is blamed."""
+    """No record is completed, and no record counts as failed."""
     with executing(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
         wait_for(lambda: made.decisions.fatal, "the reported error")

@@ -1,8 +1,8 @@
 """
-Two threads use one queue, with a switch from one to the other at every place.
+Two threads use one queue, with a switch between the threads at every point.
 
 In each order no error is raised, the counters equal a recount, no record is handed out twice,
-and all owned records are finished in the end.
+and all owned records are finished at last.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
 
 
 class InfeasibleError(Exception):
-    """A step is impossible at that place, as the other thread has the task for it."""
+    """A step is impossible at this point because the other thread has its task."""
 
 
 class Scene:
-    """A desk with tasks of every kind that have not come back."""
+    """A desk with outstanding tasks of every kind."""
 
     def __init__(self, desk):
         self.desk, self.out = desk, []
@@ -50,14 +50,14 @@ class Scene:
         self.desk.decisions.complete(_outcome(task, error))
 
     def of(self, attempt, which=0):
-        """Return a task that is out and at this attempt: the first, or the last."""
+        """Return the first or the last outstanding task at this attempt."""
         found = [one for one in self.out if not one.letter and one.attempt == attempt]
-        if not found:  # the other thread has it
+        if not found:  # the other thread has the task
             raise InfeasibleError
         return found[which]
 
     def letter(self):
-        """Return the task whose sink is called."""
+        """Return the outstanding task of a dead letter."""
         found = [task for task in self.out if task.letter is not None]
         if not found:
             raise InfeasibleError
@@ -163,7 +163,7 @@ STEPS = {
     "letter fails": lambda made: made.end(made.letter(), PLANTED),
     "letter is refused": lambda made: made.end(made.letter(), REJECTED),
 }
-# Only the polling thread makes these steps.
+# Steps that only the polling thread makes.
 POLLING = {"admit", "turn", "drop", "halt", "go on", "end", "ask"}
 PAIRS = [
     (a, b)
@@ -203,7 +203,7 @@ def _check(made):
 
 
 def _met(order, a, b, at):
-    """Run one step at a place of another; return the number of places, and the errors."""
+    """Run one step at a point of another step; return the number of points and the errors."""
     world = World()
 
     def main():
@@ -220,7 +220,7 @@ def _met(order, a, b, at):
 
         def come():
             other.start()
-            other.join(1.0)  # or it waits for a lock of the first thread, which goes on
+            other.join(1.0)  # it may wait for a lock of the first thread
 
         if not places.reach(at, lambda: run(a), come):
             come()
@@ -237,8 +237,8 @@ def _met(order, a, b, at):
 )
 @pytest.mark.parametrize("name", sorted({a for a, _ in PAIRS}))
 @pytest.mark.parametrize("places", [1, pytest.param(12, marks=pytest.mark.nightly)])
-def test_any_two_steps_may_interleave_at_any_place(order, name, places):
-    """One step is interrupted at random places, and another one runs in between."""
+def test_any_two_steps_may_interleave_at_any_point(order, name, places):
+    """One step is interrupted at random points, where another step runs."""
     wrong = []
     for a, b in PAIRS:
         if a != name:
@@ -252,7 +252,7 @@ def test_any_two_steps_may_interleave_at_any_place(order, name, places):
 
 
 class Leaving(list):
-    """A list of waiters, each of which removes itself once the list was read."""
+    """A list of waiters that remove themselves once the list was read."""
 
     def __bool__(self):
         found = len(self) > 0
@@ -260,7 +260,7 @@ class Leaving(list):
         return found
 
 
-def test_waiter_cancelled_while_the_event_is_set_breaks_nothing():
+def test_waiter_cancelled_while_the_event_is_set_causes_no_error():
     loop = asyncio.new_event_loop()
     revoked = Revocation()
     revoked._waiting = Leaving([loop.create_future()])

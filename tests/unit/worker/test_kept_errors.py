@@ -1,4 +1,4 @@
-"""Errors that a worker keeps hold no local variables, and are shown as short texts."""
+"""Errors that a worker keeps hold no local variables, and are printed as short texts."""
 
 import asyncio
 import gc
@@ -77,7 +77,7 @@ def alive(collect):
 
 
 def alive_of(records, collect):
-    """Return which of these weak references lead to a record."""
+    """Return the indexes of the weak references to records that are still alive."""
     collect()
     return [at for at, ref in enumerate(records) if ref() is not None]
 
@@ -85,7 +85,7 @@ def alive_of(records, collect):
 def holding(letters):
     def sink(_record, failure):
         letters.append(failure)
-        return Future()  # it never ends
+        return Future()  # it never completes
 
     return sink
 
@@ -137,7 +137,9 @@ async def in_a_task_group(_record, _context):
         ("asyncio", in_a_task_group, None),
     ],
 )
-def test_letter_under_way_keeps_no_local_of_handler(executor, handle, batch, collect):
+def test_pending_dead_letter_keeps_no_local_variable_of_the_handler(
+    executor, handle, batch, collect
+):
     letters = []
     options = {"count": 1, "batch": batch, "sink": holding(letters)}
     with executing(executor, handle, **options) as made:
@@ -185,12 +187,10 @@ async def await_first_of_batch(records, context):
         ("asyncio", await_first_of_batch, 8),
     ],
 )
-def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
+def test_pending_dead_letter_keeps_no_other_record_of_its_call(
     executor, handle, batch, collect, monkeypatch
 ):
-    monkeypatch.setattr(
-        partition, "FIRST_PACE", 1e-6
-    )  # several are handed over at once
+    monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)  # one call gets several records
     order, waiting = (Order.UNORDERED, [0]) if batch else (Order.KEY, [0, 3, 6])
     letters = []
     options = {"batch": batch, "order": order, "sink": holding(letters)}
@@ -202,7 +202,7 @@ def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
 
 
 def _raises(kind):
-    # No variable keeps the error: that alone would be a cycle.
+    # No variable keeps the error, because that alone would be a reference cycle.
     mine = Big()
     LOCALS.append(weakref.ref(mine))
     raise kind
@@ -240,10 +240,10 @@ def sink_error(_record, _failure):
         ("asyncio", await_refusal, sink_error),
     ],
 )
-def test_error_of_a_call_that_is_over_waits_for_no_collector(
+def test_error_of_a_finished_call_is_freed_without_the_collector(
     executor, handle, sink, batch, collect
 ):
-    """Eight handlers with a megabyte each once left 300 MB to the next collection."""
+    """Eight handlers with a megabyte each once left 300 MB for the next collection."""
     retry = Retry(attempts=1_000, first=0.001, most=0.001)
     options = {"count": 1, "batch": batch, "retry": retry, "sink": sink}
     collect()
@@ -267,7 +267,7 @@ def _goes_on_after(report):
         report(error)
 
 
-def test_running_call_keeps_its_locals_until_its_end(collect):
+def test_running_call_keeps_its_locals_until_it_ends(collect):
     kept, errors = KeptErrors(), []
 
     def report(error):
@@ -296,7 +296,7 @@ def test_closed_kept_errors_keep_no_frame(is_closed_first):
     assert [ref() for ref in LOCALS] == [None, None]
 
 
-# Clients raise the same object at each call, too.
+# Some clients raise the same exception object at each call.
 SHARED = ConnectionError("the client is closed")
 
 
@@ -341,11 +341,11 @@ def length(error):
         ("thread", raise_from_shared, None),
         ("thread", fail_with_shared, 4),
         ("asyncio", await_shared, None),
-        ("thread", refuse, None),  # and the sink raises it
+        ("thread", refuse, None),  # the sink raises the error
     ],
 )
 def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch):
-    """Earlier, a letter took 18 ms on average of 500, and 26 ms on average of 1,000."""
+    """Earlier, each of 500 dead letters took 18 ms, and each of 1,000 letters 26 ms."""
     SHARED.__traceback__ = None
     retry = Retry(attempts=2, first=0.001, most=0.001)
 
@@ -387,7 +387,7 @@ def test_deep_traceback_keeps_its_first_and_its_last_calls():
     )
 
 
-def test_running_generator_is_not_ended_by_an_error_that_it_yielded():
+def test_running_generator_survives_the_cleanup_of_an_error_that_it_yielded():
     def giving():
         try:
             _fails()
@@ -401,7 +401,7 @@ def test_running_generator_is_not_ended_by_an_error_that_it_yielded():
     assert next(parts) == "goes on"
 
 
-def test_running_coroutine_is_not_ended_by_an_error_that_it_passed_on():
+def test_running_coroutine_survives_the_cleanup_of_an_error_that_it_passed_on():
     async def gives_away(error, asked):
         try:
             await asyncio.sleep(0)
@@ -423,7 +423,7 @@ def test_running_coroutine_is_not_ended_by_an_error_that_it_passed_on():
 
 
 def test_text_of_an_error_is_shortened():
-    """A message keeps its beginning, a chain both its ends, and a stack its end."""
+    """A message keeps its start, a chain keeps both ends, and a stack keeps its end."""
     with pytest.raises(ValueError, match="\u20ac") as raised:
         raise ValueError("\u20ac" * 100_000)
     error = raised.value
@@ -434,7 +434,7 @@ def test_text_of_an_error_is_shortened():
 
 
 def test_stack_is_shown_if_python_cannot_format_it(monkeypatch):
-    """Before Python 3.13 formatting can fail where several handlers raise at once."""
+    """Before Python 3.13, formatting can fail if several handlers raise simultaneously."""
 
     def confused(*_, **__):
         message = "AST constructor recursion depth mismatch"

@@ -1,4 +1,4 @@
-"""W3: records of a lane keep their order, even if tasks end in another order."""
+"""W3: records of a lane keep their order, whatever the order in which tasks finish."""
 
 import random
 
@@ -12,7 +12,7 @@ RECORDS = 120
 
 
 class Play:
-    """Records of a few keys that are claimed, and come back, in any order."""
+    """Records of a few keys that are claimed and completed in any order."""
 
     def __init__(self, seed, order):
         self.dice = random.Random(seed)  # noqa: S311 - draws have to be repeatable
@@ -30,7 +30,7 @@ class Play:
         self.came = 0
 
     def lane(self, record):
-        """Return the lane of a record: records of one lane must not overtake each other."""
+        """Return the lane of a record, within which records must not overtake each other."""
         if self.order is Order.UNORDERED:
             return record.offset
         return record.key if self.order is Order.KEY else None
@@ -76,7 +76,7 @@ class Play:
             if self.dice.random() < 0.1:
                 failed = [(count, Reject())]
             if self.dice.random() < 0.5:
-                failed = []  # its time was over
+                failed = []  # the time of the call was over
             rest = task.indexes[count + len(failed) :]
             outcome = Outcome(
                 task=task, finished=task.indexes[:count], failed=failed, left=rest
@@ -114,7 +114,7 @@ class Play:
     "seeds", [range(40), pytest.param(range(40, 1000), marks=pytest.mark.nightly)]
 )
 def test_records_of_a_lane_are_handled_in_order_and_one_at_a_time(order, seeds):
-    """No record is lost, in any order of ended tasks."""
+    """No record is lost, whatever the order in which tasks finish."""
     for seed in seeds:
         play = Play(seed, order)
         for _ in range(300):

@@ -1,4 +1,4 @@
-"""W11: pauses of handlers, and breakers, hold topics."""
+"""W11: pauses by handlers and breakers hold topics."""
 
 import math
 from datetime import timedelta
@@ -28,7 +28,7 @@ def claim(desk):
 
 
 def fail(desk, error, task=None):
-    """Fail the first record of the next task, and give the other records back."""
+    """Fail the first record of the next task, and return the other records."""
     task = claim(desk) if task is None else task
     first = task.record(task.indexes[0]).offset
     desk.decisions.complete(
@@ -47,7 +47,7 @@ def succeed(desk, task):
 
 
 def broken(order=Order.KEY, records=6, **policy):
-    """Make a desk with these records, whose breaker has just opened."""
+    """Return a desk with these records and a breaker that has just opened."""
     desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=records)
     fail(desk, DOWN)
     desk.pass_time(0.0)
@@ -70,7 +70,7 @@ def owners(desk):
 
 
 def test_pause_uses_up_no_attempt():
-    """Attempts from before the pause stay used."""
+    """Attempts from before the pause still count."""
     desk = Desk(Order.PARTITION, on_exhausted="skip", records=1)
     fail(desk, ValueError())
     desk.pass_time(1.0)
@@ -87,7 +87,7 @@ def test_pause_uses_up_no_attempt():
 
 
 def test_pause_is_reported_by_one_event():
-    """The event has the text of the handler."""
+    """The event has the reason that the handler gave."""
     desk = Desk(Order.PARTITION, records=1)
     fail(desk, Pause(timedelta(minutes=1), reason="why"))
     (event,) = desk.events
@@ -118,7 +118,7 @@ def test_later_pause_never_shortens_an_earlier_one():
 
 
 def test_pause_is_reported_before_an_earlier_record_of_its_batch_fails():
-    """An earlier record of the same batch fails afterwards."""
+    """The earlier record of the batch fails after the pause."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=2)
     fail_batch(desk, BatchFailure({0: ValueError(), 1: Pause(60.0)}))
     assert [(one.name, one.offset) for one in desk.events] == [
@@ -129,7 +129,7 @@ def test_pause_is_reported_before_an_earlier_record_of_its_batch_fails():
 
 
 def test_pause_that_cannot_be_placed_fails_its_record():
-    """The record is tried again, as after any other error."""
+    """The record is retried, as after any other error."""
     desk = Desk(Order.PARTITION)
     desk.decisions.outages._place = _refusing
     desk.admit(2)
@@ -145,7 +145,7 @@ def _refusing(*_):
 
 
 @pytest.mark.parametrize("scope", ["topic", "all"])
-def test_pause_of_a_partition_that_leaves_holds_the_rest_of_its_scope(scope):
+def test_pause_for_a_departing_partition_holds_the_rest_of_its_scope(scope):
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -159,8 +159,8 @@ def test_pause_of_a_partition_that_leaves_holds_the_rest_of_its_scope(scope):
 
 @EACH_ORDER
 @pytest.mark.parametrize("error", [None, DOWN])
-def test_call_of_an_earlier_ownership_decides_nothing(order, error):
-    """A record of the current ownership closes the breaker."""
+def test_call_of_an_earlier_ownership_does_not_affect_the_breaker(order, error):
+    """Only a record of the current ownership closes the breaker."""
     desk = broken(order, 3, retry=_RETRY)
     desk.pass_time(10.0)
     old = claim(desk)
@@ -238,7 +238,7 @@ _NO_HOLD = ("unordered", "key")
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_paused_batch_is_repeated_as_one(order, scope):
+def test_paused_batch_is_repeated_as_a_whole(order, scope):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     fail_batch(desk, Pause(60.0, scope))
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
@@ -247,7 +247,7 @@ def test_paused_batch_is_repeated_as_one(order, scope):
 
 
 def test_any_record_of_a_batch_may_pause():
-    """The hold is placed at once, even if earlier records wait."""
+    """The hold is placed immediately, even if earlier records wait."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )
@@ -287,7 +287,7 @@ REASONS = ("a bell \a", "x" * 1025, 3)
         *({"for_": 1.0, "reason": reason} for reason in REASONS),
     ],
 )
-def test_impossible_pause_is_refused_at_its_construction(settings):
+def test_invalid_pause_is_refused_at_its_construction(settings):
     with pytest.raises(HoldSettingError):
         Pause(**settings)
 
@@ -314,7 +314,7 @@ def test_open_breaker_holds_the_topic_with_its_reason():
 
 
 def test_lifted_hold_of_a_breaker_uses_up_no_attempt():
-    """The next failure holds the topic again, for the first wait."""
+    """The next failure holds the topic again, for the first interval."""
     desk = broken()
     used = dict(desk.failures)
     for _ in range(9):
@@ -374,8 +374,8 @@ def test_hold_lifted_by_a_signal_handler_closes_the_breaker_at_the_next_turn():
     assert desk.kinds[-1] is worker_events.BreakerClosed
 
 
-def test_result_of_a_call_from_before_the_hold_changes_nothing():
-    """A late failure does not prolong the hold; a late success does not lift it."""
+def test_result_of_a_call_from_before_the_hold_does_not_affect_the_hold():
+    """A late failure does not prolong the hold, and a late success does not lift the hold."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     early = [claim(desk) for _ in range(4)]
     fail(desk, DOWN, early[0])
@@ -391,7 +391,7 @@ def test_result_of_a_call_from_before_the_hold_changes_nothing():
 
 
 def test_other_errors_neither_open_nor_close_the_breaker():
-    """The next call decides."""
+    """The next call determines the state of the breaker."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
         assert not owners(desk)
@@ -404,7 +404,7 @@ def test_other_errors_neither_open_nor_close_the_breaker():
     assert worker_events.BreakerClosed in desk.kinds
 
 
-def test_first_failure_after_a_hold_renews_it_once():
+def test_first_failure_after_a_hold_renews_the_hold_once():
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     fail(desk, DOWN)
     fail(desk, DOWN)
@@ -417,7 +417,7 @@ def test_first_failure_after_a_hold_renews_it_once():
     assert (desk.failures, desk.work()) == (known, [])
 
 
-def test_success_in_between_restarts_the_count():
+def test_success_between_two_failures_restarts_the_count():
     desk = Desk(Order.PARTITION, breaker=BREAKS, records=6)
     fail(desk, DOWN)
     desk.pass_time(1.0)
@@ -426,7 +426,7 @@ def test_success_in_between_restarts_the_count():
     assert not owners(desk)
 
 
-def test_success_within_a_hand_over_restarts_the_count():
+def test_success_within_a_call_restarts_the_count():
     desk = Desk(Order.UNORDERED, breaker=BREAKS, records=6)
     fail(desk, DOWN)
     desk.epoch.pace = 0.0
@@ -460,7 +460,7 @@ def test_batch_that_opens_the_breaker_is_repeated_as_a_whole():
     assert list(claim(desk).ordinals) == [0, 1, 2]
 
 
-def test_failure_in_a_partition_that_leaves_counts_for_the_topic():
+def test_failure_in_a_departing_partition_counts_for_the_topic():
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -493,8 +493,8 @@ def test_failure_while_the_hold_is_placed_opens_the_breaker_once():
     assert desk.work() == [0, 1, 2, 3, 4, 5]
 
 
-def test_topic_that_cannot_be_held_goes_on():
-    """Each failure then counts for its record only, and no breaker counts as opened."""
+def test_topic_that_cannot_be_held_continues():
+    """Each failure then counts only for its record, and no breaker counts as opened."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     outages, opened = desk.decisions.outages, []
 
@@ -538,6 +538,6 @@ def test_reason_of_a_breaker_is_always_printable():
         ({"most": float("inf")}, "finite"),
     ],
 )
-def test_impossible_breakers_are_refused(settings, match):
+def test_invalid_breakers_are_refused(settings, match):
     with pytest.raises(WorkerSettingError, match=match):
         Breaker(**{"on": (OSError,), **settings})

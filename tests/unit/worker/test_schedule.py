@@ -1,4 +1,4 @@
-"""A queue decides which records it hands out next; time stands still."""
+"""Tests which records a queue hands out next, with a simulated clock."""
 
 import weakref
 
@@ -32,7 +32,7 @@ from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
-def test_one_event_reports_all_repeated_records_of_a_batch(order, error):
+def test_one_event_reports_all_retried_records_of_a_batch(order, error):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     task = desk.decisions.queue.claim()
     desk.decisions.complete(batch_failed(task, error, 0.0))
@@ -42,8 +42,8 @@ def test_one_event_reports_all_repeated_records_of_a_batch(order, error):
     assert desk.decisions.retries == 4
 
 
-def test_reported_delay_is_the_rest_of_the_wait():
-    """A record behind another one of its batch has already waited."""
+def test_reported_delay_is_the_remaining_wait():
+    """A record that follows another record of its batch has already waited."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
     desk.pass_time(6.0)
@@ -57,7 +57,7 @@ def _partly(desk, errors):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_each_record_of_a_batch_gets_its_own_answer(order):
+def test_each_record_of_a_batch_is_treated_by_its_own_error(order):
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     _partly(
         desk,
@@ -96,7 +96,7 @@ def test_error_for_part_of_a_batch_affects_only_that_part():
 @pytest.mark.parametrize(
     "error", [SystemExit(3), HandlersCannotRunError("planted")], ids=repr
 )
-def test_error_that_stops_the_worker_waits_for_no_record_before_it(error):
+def test_error_that_stops_the_worker_does_not_wait_for_earlier_records(error):
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     task = desk.decisions.queue.claim()
     errors = BatchFailure({0: ValueError("planted"), 2: error})
@@ -105,8 +105,8 @@ def test_error_that_stops_the_worker_waits_for_no_record_before_it(error):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_reject_of_a_batch_is_tried_record_by_record(order):
-    """Only the record that the handler means has failed."""
+def test_rejected_batch_is_retried_record_by_record(order):
+    """Only the record that the handler rejects fails."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     while task := desk.decisions.queue.claim():
         is_meant = any(task.record(at).offset == 5 for at in task.indexes)
@@ -126,7 +126,7 @@ def test_any_record_of_a_batch_may_stop_the_worker(order):
     assert desk.kept.records == 2
 
 
-def test_dead_letters_of_one_batch_go_in_order():
+def test_dead_letters_of_one_batch_are_written_in_order():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, sink=print, records=4)
     _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
     for offset in (1, 2):
@@ -137,7 +137,7 @@ def test_dead_letters_of_one_batch_go_in_order():
     assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
 
 
-def test_record_handed_over_and_not_begun_is_left_after_a_loss():
+def test_record_handed_out_but_not_started_is_left_after_a_loss():
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
@@ -165,7 +165,7 @@ in_both_orders = pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDE
 
 
 @in_both_orders
-def test_a_batch_has_records_of_several_polls(order):
+def test_batch_contains_records_of_several_polls(order):
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
     for _ in range(3):
         desk.admit(2)
@@ -183,8 +183,8 @@ def test_a_batch_has_records_of_several_polls(order):
 
 
 @in_both_orders
-def test_batch_waits_for_more_records_up_to_its_time(order):
-    """The time counts from the first record; a full batch does not wait."""
+def test_batch_waits_for_more_records_up_to_its_time_limit(order):
+    """The time counts from the first record, and a full batch does not wait."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.pass_time(1.5)
@@ -211,14 +211,14 @@ def test_batch_waits_for_more_records_up_to_its_time(order):
         (Order.UNORDERED, RetryLater(1.0)),
     ],
 )
-def test_failed_record_waits_for_no_batch(order, error):
+def test_failed_record_is_retried_without_waiting_for_a_full_batch(order, error):
     desk = Desk(order, is_batch=True, quantum=6, within=60.0, records=6)
     _partly(desk, {0: error})
     desk.pass_time(1.0)
     assert desk.work() == [0]
 
 
-def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
+def test_batch_does_not_wait_for_records_that_cannot_be_read():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.epoch.unreadable = object()
@@ -251,7 +251,7 @@ def test_waiting_retry_is_dropped_with_its_partition():
     assert desk.decisions.queue.claim() is None
 
 
-def test_record_behind_an_earlier_ownership_is_dropped_with_its_partition():
+def test_record_waiting_for_an_earlier_ownership_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=1)
     left_behind = desk.decisions.queue.claim()
     desk.regain()
@@ -266,7 +266,7 @@ def test_record_behind_an_earlier_ownership_is_dropped_with_its_partition():
     desk.decisions.complete(all_done(running, 0.0))
 
 
-def test_dead_letter_of_an_ended_ownership_completes_nothing():
+def test_dead_letter_of_an_ended_ownership_completes_no_record():
     desk = Desk(Order.PARTITION, sink=print, retry=Retry(attempts=1), records=2)
     bad = desk.decisions.queue.claim()
     desk.decisions.complete(batch_failed(bad, ValueError("planted"), 0.0))
@@ -344,7 +344,7 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_held_batch_waits_in_its_place(*, is_full):
+def test_held_batch_waits_until_the_resume(*, is_full):
     desk = Desk(
         Order.PARTITION,
         is_batch=True,
@@ -359,8 +359,8 @@ def test_held_batch_waits_in_its_place(*, is_full):
     assert desk.work() == [0, 1]
 
 
-def test_quick_record_wakes_a_thread_only_if_no_handler_works():
-    """Two computing threads slow each other down, but a record must not wait."""
+def test_quick_record_wakes_a_thread_only_if_no_handler_is_running():
+    """A second computing thread would slow down the first."""
     desk, woken = Desk(Order.KEY, quantum=1), []
     desk.epoch.pace = 1e-6
     desk.decisions.queue.listen(lambda: woken.append(desk.kept.running))
@@ -372,7 +372,7 @@ def test_quick_record_wakes_a_thread_only_if_no_handler_works():
 
 
 def test_only_lanes_within_the_span_are_woken():
-    """One completed record lets one more begin, however many wait."""
+    """One completed record lets one more record start, however many records wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
     )
@@ -389,7 +389,7 @@ def test_only_lanes_within_the_span_are_woken():
     assert len(desk.work()) == 990
 
 
-def test_record_put_back_within_the_span_begins():
+def test_record_put_back_within_the_span_starts():
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)
@@ -401,41 +401,41 @@ def test_record_put_back_within_the_span_begins():
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
-    """Together they would fail again, and the cause would remain unknown."""
+    """Together the records would fail again, and the cause would stay unknown."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
     task = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
     desk.decisions.complete(batch_failed(task, ValueError(), 0.0))
     desk.pass_time(1.0)
     for offset in range(4):
-        desk.epoch.pace = 1e-6  # its records are quick, so several might come at once
+        desk.epoch.pace = 1e-6  # fast records, of which a call could get several
         again = desk.decisions.queue.claim()
         assert done_by(desk.decisions, again) == [offset]
     assert desk.work() == [4]
 
 
-# Records of a partition that make room for those of another
+# Records of one partition that make room for records of another partition
 
 
 @pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
 @pytest.mark.parametrize("order", list(Order))
-def test_begun_record_is_kept_with_all_before_it(order, error):
-    """A record that waits, or has failed, counts as begun."""
+def test_started_record_is_kept_with_all_earlier_records(order, error):
+    """A record that waits or has failed counts as started."""
     desk = Desk(order, quantum=1, records=10)
     last = [one for _ in range(3) if (one := desk.decisions.queue.claim())][-1]
     record = last.record(0)
     failed, left = [(last.indexes[0], error)], last.indexes[1:]
     desk.decisions.complete(Outcome(task=last, failed=failed, left=left))
     if not isinstance(error, RetryLater):
-        desk.pass_time(30.0)  # its time has come, and this is its second attempt
+        desk.pass_time(30.0)  # the second attempt is due
     offset = desk.kept.give_back(desk.epoch, Load(), 1)
     assert offset == record.offset + 1
     assert desk.epoch.records == desk.kept.records == offset
     assert desk.epoch.progress.next_offset == offset
 
 
-def test_record_behind_an_earlier_ownership_counts_as_not_begun():
-    """So the record can be given back and fetched again."""
+def test_record_waiting_for_an_earlier_ownership_counts_as_not_started():
+    """Such a record can be given back and fetched again."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=20, records=1)
     assert desk.decisions.queue.claim()
     desk.regain()
@@ -454,22 +454,22 @@ def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve()
 
 @pytest.mark.parametrize("order", list(Order))
 def test_records_given_back_and_fetched_again_are_handed_out(order):
-    """A hold, for example, sent them back before a handler began."""
+    """A hold, for example, returned the records before a handler started."""
     desk = Desk(order, quantum=4, records=10)
     task = desk.decisions.queue.claim()
     desk.decisions.complete(Outcome(task=task, left=task.indexes))
     desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
     assert desk._next == 0
-    # A log that was compacted meanwhile has fewer records than the worker forgot.
+    # The log was compacted, so it has fewer records than the worker gave back.
     desk.admit(1)
     assert desk.work() == [0]
 
 
-# The figures of a hand-over
+# The figures of a call
 
 
 class Watched(Slot):
-    """A place that notes its fields at the moment at which its task is set."""
+    """A slot that records its fields when its task is set."""
 
     def __init__(self):
         self.seen = []
@@ -510,8 +510,8 @@ def test_failed_batch_adds_one_duration_for_each_record(error):
     assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
 
 
-def test_records_of_one_partition_look_up_the_holds_of_no_other(monkeypatch):
-    """With a thousand partitions each poll would look up holds a million times."""
+def test_admission_of_records_looks_up_holds_of_their_partition_only(monkeypatch):
+    """Otherwise each poll of a thousand partitions would look up holds a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     assign_to(desk.ledger, [TP, *others])

@@ -1,4 +1,4 @@
-"""Impossible settings of workers are refused before anything is started."""
+"""Workers refuse invalid settings before anything starts."""
 
 import contextlib
 import functools
@@ -36,12 +36,12 @@ async def handle_async(_record, _context):
 
 
 def handle_and_yield(_record, _context):
-    """Do nothing, once iterated."""
+    """Do nothing when iterated."""
     yield 1
 
 
 async def handle_async_and_yield(_record, _context):
-    """Do nothing, once iterated."""
+    """Do nothing when iterated."""
     yield 1
 
 
@@ -51,7 +51,7 @@ class YieldingHandler:
 
 
 class Handling:
-    """A handler whose class, or unbound method, a program passes by mistake."""
+    """A handler; a program passes its class or an unbound method by mistake."""
 
     def __init__(self, *_connections): ...
 
@@ -63,7 +63,7 @@ class Handling:
 
 
 def only_one(_record):
-    """Take a record alone."""
+    """Accept a record without a context."""
 
 
 def with_more(handle):
@@ -86,7 +86,7 @@ def letter(_record, _failure):
 
 
 def with_config(**config):
-    """Return a producer that is made with these settings."""
+    """Return a producer with these settings."""
     return SimpleNamespace(send=handle, config=config)
 
 
@@ -150,8 +150,8 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
     ],
 )
-def test_impossible_worker_is_refused(config, settings, match):
-    """No thread is left behind."""
+def test_worker_with_invalid_settings_is_refused(config, settings, match):
+    """The refused worker leaves no thread."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
         with pytest.raises(WorkerSettingError, match=match):
@@ -172,8 +172,8 @@ def test_impossible_worker_is_refused(config, settings, match):
         {"dead_letter": Mock()},
     ],
 )
-def test_unknown_signature_is_accepted(settings):
-    """The arguments of a decorated function, and of some built-ins, are not known."""
+def test_handler_with_an_unknown_signature_is_accepted(settings):
+    """The arguments of a decorated function, and of some built-ins, are unknown."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, **{"handle": handle, **settings})
 
@@ -189,7 +189,7 @@ def test_unknown_signature_is_accepted(settings):
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
-def test_impossible_pump_is_refused(config, settings, match):
+def test_pump_with_invalid_settings_is_refused(config, settings, match):
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
         pytest.raises(WorkerSettingError, match=match),
@@ -234,7 +234,7 @@ def test_impossible_pump_is_refused(config, settings, match):
         ),
     ],
 )
-def test_impossible_options_are_refused(kind, settings):
+def test_invalid_options_are_refused(kind, settings):
     with pytest.raises(WorkerSettingError):
         kind(**settings)
 
@@ -281,7 +281,7 @@ def test_on_event_must_be_callable():
         {0: None},
     ],
 )
-def test_a_batch_failure_takes_exceptions_by_their_records(errors):
+def test_batch_failure_with_invalid_errors_is_refused(errors):
     with pytest.raises(TypeError, match="BatchFailure takes"):
         BatchFailure(errors)
 
@@ -319,7 +319,7 @@ class AsyncPool:
 
 
 class Pools:
-    """A context manager that also makes others, by a call and by a method."""
+    """A context manager that also creates context managers, by a call and by a method."""
 
     def __enter__(self): ...
 
@@ -355,7 +355,7 @@ async def coroutine():
         (coroutine, "thread", "a coroutine: let it yield"),
     ],
 )
-def test_a_lifespan_that_cannot_be_entered_is_refused(lifespan, executor, match):
+def test_lifespan_that_cannot_be_entered_is_refused(lifespan, executor, match):
     with pytest.raises(WorkerSettingError, match=match):
         check_lifespan(lifespan, executor)
 
@@ -377,7 +377,7 @@ def test_a_lifespan_that_cannot_be_entered_is_refused(lifespan, executor, match)
         (Mock(), "thread"),
     ],
 )
-def test_lifespan_that_may_be_entered_is_accepted(lifespan, executor):
+def test_lifespan_that_can_be_entered_is_accepted(lifespan, executor):
     check_lifespan(lifespan, executor)
 
 

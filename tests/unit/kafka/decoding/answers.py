@@ -1,4 +1,4 @@
-"""Answers as a broker writes them, and parsers that read them."""
+"""Makes responses as a broker writes them, and parsers that read these responses."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _Api = ApiVersionsResponse.ApiVersion
 
 @frozen
 class Exchange:
-    """A request, and the bytes that answer it; the first of a connection has number 1."""
+    """A request and the bytes of its response; requests of a connection count from 1."""
 
     request: Any
     answer: bytes
@@ -75,7 +75,7 @@ def fetch(number, *records):
 
 
 def token(data):
-    """Answer an old form of authentication: a length and bytes, without a header."""
+    """Answer an old form of authentication with a length and bytes, without a header."""
     return Exchange(SaslBytesRequest(b"t"), len(data).to_bytes(4, "big") + data)
 
 
@@ -85,7 +85,7 @@ def _encoded(response, number):
 
 
 def stock(requests, **config):
-    """Make upstream's parser, which has sent these requests."""
+    """Return upstream's parser after it has sent these requests."""
     parser = KafkaProtocol(client_id="c", **config)
     for request in requests:
         parser.send_request(request)
@@ -93,7 +93,7 @@ def stock(requests, **config):
 
 
 def ours(requests, **config):
-    """Make our parser, adopted as a transport does it."""
+    """Return our parser, converted from upstream's parser as in a transport."""
     parser = stock(requests, **config)
     parser.__class__ = FrameParser
     parser.prepare()
@@ -101,7 +101,7 @@ def ours(requests, **config):
 
 
 def handed(parser, chunks):
-    """Hand a parser these bytes; return the answers, and the error that ends it."""
+    """Pass these bytes to a parser, and return its responses and the final error."""
     return _collected(parser.receive_bytes(chunk) for chunk in chunks)
 
 
@@ -126,7 +126,7 @@ def _collected(answers):
     try:
         for some in answers:
             found += [(number, _plain(response)) for number, response in some]
-    except Exception as error:  # noqa: BLE001 - the test compares it
+    except Exception as error:  # noqa: BLE001 - the test compares the error
         found.append((type(error), str(error)))
     return found
 

@@ -1,4 +1,4 @@
-"""Record batches as brokers store them: compacted, stamped, in transactions, of any age."""
+"""Makes record batches of any format, compacted or transactional, as brokers store them."""
 
 import struct
 
@@ -16,7 +16,7 @@ PACKERS = {
 }
 _ROOM = 2**30
 
-# The places of fields in a batch of format 2 and in a message of format 0 and 1.
+# The offsets of fields in a batch of format 2 and in a message of format 0 and 1.
 _HEADER = 61
 _LEGACY_CRC, _LEGACY_MAGIC = 12, 16
 _TRANSACTIONAL, _CONTROL, _LOG_APPEND = 0x10, 0x20, 0x08
@@ -25,7 +25,7 @@ ABORT, COMMIT = 0, 1
 
 @frozen
 class Row:
-    """A record; ``gap`` offsets before it were compacted away."""
+    """A record; compaction has removed the ``gap`` offsets before the record."""
 
     timestamp: int = 1
     key: bytes | None = None
@@ -36,7 +36,7 @@ class Row:
 
 @frozen(kw_only=True)
 class Frame:
-    """The header of a batch; the last ``tail`` offsets are gone."""
+    """The header of a batch that lacks its last ``tail`` offsets."""
 
     magic: int = 2
     codec: int = 0
@@ -49,7 +49,7 @@ class Frame:
 
 
 def many(rows, count):
-    """Repeat rows up to a number, each slightly different."""
+    """Repeat rows up to ``count``, each with a slightly different value."""
     return [
         evolve(row, value=None if row.value is None else row.value + b"%d" % number)
         for number in range(count)
@@ -59,9 +59,9 @@ def many(rows, count):
 
 def written(first, rows, frame, spoil=bytes):
     """
-    Write a batch that begins at offset ``first``; return it, and the offset behind it.
+    Return a batch that starts at offset ``first``, and the offset after the batch.
 
-    ``spoil`` changes its records before they are compressed.
+    ``spoil`` changes the records before their compression.
     """
     if frame.magic < 2:
         return _legacy(first, rows, frame)
@@ -85,14 +85,14 @@ def written(first, rows, frame, spoil=bytes):
 
 
 def marker(first, kind, producer, epoch=0):
-    """Write the control batch that ends a transaction."""
+    """Return the control batch that ends a transaction."""
     frame = Frame(producer=producer, transactional=True, control=True, epoch=epoch)
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
     return written(first, [Row(key=key, value=value)], frame)
 
 
 def sealed(data):
-    """Return a batch of format 2 with length and checksum as they should be."""
+    """Return a batch of format 2 with the correct length and checksum."""
     data = bytearray(data)
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
@@ -100,7 +100,7 @@ def sealed(data):
 
 
 def legacy_sealed(data):
-    """Return a message of format 0 or 1 with length and checksum as they should be."""
+    """Return a message of format 0 or 1 with the correct length and checksum."""
     data = bytearray(data)
     struct.pack_into(">i", data, 8, len(data) - 12)
     crc = calc_crc32(memoryview(data)[_LEGACY_MAGIC:])
@@ -126,7 +126,7 @@ def _legacy(first, rows, frame):
         each = zip(rows, offsets, strict=True)
         return b"".join(_message(row, offset, frame) for row, offset in each), at
     builder = LegacyRecordBatchBuilder(frame.magic, frame.codec, _ROOM)
-    # inside, format 1 counts from the wrapper, which bears the last one's offset
+    # inner offsets of format 1 are relative, and the wrapper has the last record's offset
     base = offsets[0] if frame.magic else 0
     for row, offset in zip(rows, offsets, strict=True):
         builder.append(offset - base, row.timestamp, row.key, row.value)

@@ -1,4 +1,4 @@
-"""Runs both decoders on the same data, and compares all their results."""
+"""Runs both decoders on the same data and compares all their results."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _MOST_TAKES = 40
 
 @frozen
 class Aborted:
-    """An entry of a Fetch answer's list of aborted transactions."""
+    """An entry in the list of aborted transactions of a Fetch response."""
 
     producer_id: int
     first_offset: int
@@ -26,13 +26,13 @@ class Aborted:
 
 @frozen(kw_only=True)
 class Case:
-    """An answer, and how it is read."""
+    """A Fetch response and the way in which it is read."""
 
     data: bytes
     fetch_offset: int = 0
-    # how many records each ``take`` requests; the last number is repeated
+    # the number of records that each ``take`` requests; the last number is repeated
     takes: Sequence[int | None] = (None,)
-    # The number of takes; the other records are dropped.
+    # The number of ``take`` calls, after which the other records are dropped.
     drained_after: int = _MOST_TAKES
     check_crcs: bool = True
     committed: bool = False
@@ -54,7 +54,7 @@ class Aggregator:
 
 def compared(case):
     """
-    Return the results of both decoders; fail if they differ.
+    Return the results of both decoders, and fail if the results differ.
 
     Upstream also deserializes records before the fetch offset, and has another text for a
     deserializer's ``TypeError``.
@@ -73,14 +73,14 @@ def compared(case):
 
 
 def _without_texts(steps):
-    """Return the results without the texts of type errors."""
+    """Return the results without the messages of type errors."""
     return [one[:2] if one[:2] == ("raised", TypeError) else one for one in steps]
 
 
 def story(kind, case):
-    """Read an answer with one decoder; go on after an error until the caller stops."""
+    """Read a response with one decoder, and continue after errors until the caller stops."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deserializers that take two arguments
+        warnings.simplefilter("ignore")  # about deserializers with two arguments
         return _story(kind, case)
 
 

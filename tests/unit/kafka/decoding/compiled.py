@@ -1,4 +1,4 @@
-"""Compiled readers and steps, and their arguments."""
+"""Makes compiled readers and steps, and their arguments."""
 
 from collections import deque
 
@@ -20,7 +20,7 @@ ALL = 2**31
 
 
 def reader(data, **other):
-    """Make a reader with the usual arguments, except those that are given."""
+    """Return a reader with the usual arguments, except for the given arguments."""
     usual = {
         "kind": ConsumerRecord,
         "topic": TOPIC,
@@ -38,7 +38,7 @@ def reader(data, **other):
 
 
 def taken(data, **other):
-    """Take all records; return them, and the reader."""
+    """Return all records of a reader, and the reader."""
     made, records = reader(data, **other), []
     assert made.take(records, ALL)
     return records, made
@@ -90,6 +90,6 @@ def record(offset, kind=ConsumerRecord):
 
 
 def steps_of(kind, ledger, state, count=3):
-    """Make steps over records with the offsets from 0 on."""
+    """Return steps over records with offsets from 0."""
     records = [record(offset) for offset in range(count)]
     return kind(ledger, {TP: state}, TP, state, state._position, records)

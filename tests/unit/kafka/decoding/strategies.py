@@ -1,4 +1,4 @@
-"""Answers of brokers, drawn by Hypothesis."""
+"""Hypothesis strategies for responses of brokers."""
 
 from functools import partial
 
@@ -19,8 +19,8 @@ from tests.unit.kafka.decoding.batches import (
 from tests.unit.kafka.decoding.compare import Aborted, Case
 
 PRODUCERS = (0, 7)
-# Times as far apart as the format allows: a time is written as its distance from the
-# first one, in 64 bits.
+# Times as far apart as the format allows, which stores each time as a 64-bit difference
+# from the first time.
 _LONG = 2**63 - 1
 _TIMES = (
     st.integers(1_600_000_000_000, 1_800_000_000_000)
@@ -57,7 +57,7 @@ def rows(draw, *, magic=2):
 
 @frozen(kw_only=True)
 class _Log:
-    """The log so far, and its open transactions."""
+    """The log so far and its open transactions."""
 
     data: bytes = b""
     end: int = 0
@@ -70,7 +70,7 @@ class _Log:
 
 @st.composite
 def answers(draw):
-    """Draw an answer with several batches of all kinds, and the settings of its reader."""
+    """Draw a response with batches of all kinds, and the settings of its reader."""
     log = _Log(end=draw(st.integers(0, 50)))
     first = log.end
     kinds = st.sampled_from(("plain", "plain", "legacy", "data", "data", "marker"))
@@ -134,7 +134,7 @@ _HITS = st.lists(
     min_size=1,
     max_size=3,
 )
-_SEALED_FROM = 61  # bytes; the shortest batch that is given a right checksum
+_SEALED_FROM = 61  # bytes of the shortest batch that gets a correct checksum
 
 
 def _hit(data, hits):
@@ -157,7 +157,7 @@ def _hit(data, hits):
 
 @st.composite
 def damaged_answers(draw):
-    """Draw an answer with one damaged batch, perhaps between sound ones."""
+    """Draw a response with one damaged batch, perhaps between sound batches."""
     first = draw(st.sampled_from((0, 3, 2**40)))
     before, at = b"", first
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""``decoder="auto" | "python" | "compiled"``: the choice of the decoder (P15)."""
+"""Tests the choice of the decoder by ``decoder="auto" | "python" | "compiled"`` (P15)."""
 
 import logging
 import shutil
@@ -23,7 +23,7 @@ LIBRARY = Path(str(_batches.__file__)).name
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Forget earlier choices, and afterwards those of the test."""
+    """Forget earlier choices before the test, and the test's choices after the test."""
     monkeypatch.setattr(decoders, "_logged", set())
     decoders._compiled.cache_clear()
     yield monkeypatch
@@ -35,7 +35,7 @@ def fresh(monkeypatch):
     ("wanted", "got"),
     [("auto", "compiled"), ("compiled", "compiled"), ("python", "python")],
 )
-def test_a_consumer_names_the_decoder_that_reads_its_batches(safe, wanted, got):
+def test_consumer_names_the_decoder_that_reads_its_batches(safe, wanted, got):
     consumer = safe(decoder=wanted)
     assert consumer.decoder == got
     assigned(consumer, TP)
@@ -68,7 +68,7 @@ def _hide(patched):
 
 @pytest.mark.parametrize("wanted", ["auto", "python"])
 def test_consumer_without_the_library_uses_the_python_decoder(safe, fresh, wanted):
-    """``compiled`` is refused before anything is opened, with the install line."""
+    """``compiled`` is refused with the install command before the consumer opens anything."""
     _hide(fresh)
     assert safe(decoder=wanted).decoder == "python"
     detail = decoders.choose("auto").detail
@@ -79,7 +79,7 @@ def test_consumer_without_the_library_uses_the_python_decoder(safe, fresh, wante
 
 
 def test_library_built_from_other_sources_is_not_used(fresh):
-    """An editable installation that was not built again after a pull has such a library."""
+    """An editable installation has such a library if it was not rebuilt after a pull."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
     assert chosen.name == "python"
@@ -90,7 +90,7 @@ def test_library_built_from_other_sources_is_not_used(fresh):
         decoders.choose("compiled")
 
 
-def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
+def test_library_that_cannot_be_loaded_is_named(tmp_path):
     """In a shared checkout the library may be built for another machine."""
     package = tmp_path / "safeconsumer"
     ours = Path(decoders.__file__).parents[2]
@@ -107,7 +107,7 @@ def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
     assert "built without" not in done.stdout
 
 
-def test_failed_load_is_tried_again(fresh):
+def test_failed_load_is_retried(fresh):
     with fresh.context() as patched:
         _hide(patched)
         assert decoders.choose("auto").name == "python"

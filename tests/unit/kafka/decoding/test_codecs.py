@@ -1,4 +1,4 @@
-"""Unusual and broken compressed data is read alike by both decoders (P15)."""
+"""Both decoders read unusual and broken compressed data in the same way (P15)."""
 
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ HEADER = 61
 BATCH = written(0, ROWS, Frame())[0]
 PLAIN = BATCH[HEADER:]
 FRAMED = codecs.snappy_encode(PLAIN)
-SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of user data, LZ4's and Zstd's
+SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a skippable frame of LZ4 and Zstandard
 
 
 def _read(codec, section):
@@ -28,7 +28,7 @@ def _read(codec, section):
 
 
 @pytest.mark.parametrize("codec", PACKERS, ids=short)
-def test_sections_with_other_ends_and_several_streams_are_read_alike(codec):
+def test_sections_with_unusual_ends_or_several_streams_are_read_alike(codec):
     """Libraries differ in the ends and streams that they accept."""
     pack = PACKERS[codec]
     good = pack(PLAIN)
@@ -51,7 +51,7 @@ def test_sections_with_other_ends_and_several_streams_are_read_alike(codec):
 
 @pytest.mark.parametrize("library", ["gzip", "snappy", "lz4", "zstd"])
 def test_batch_without_the_library_of_its_codec_is_not_read(library, monkeypatch):
-    """kafka-python's function decides, even if the library could be imported."""
+    """The functions ``has_*`` of kafka-python decide, even if the library can be imported."""
     codec = ["", "gzip", "snappy", "lz4", "zstd"].index(library)
     good = PACKERS[codec](PLAIN)
     monkeypatch.setattr(codecs, f"has_{library}", lambda: False)
@@ -88,11 +88,11 @@ _LAST = struct.pack(">i", 10_000) + snappy.compress(b"")
     ],
 )
 def test_unusual_snappy_is_read_alike(section, count):
-    """Producers other than Java's write raw Snappy, or another version of it."""
+    """Producers other than Java's write raw Snappy, or another version of its framing."""
     assert _read(2, section) == count
 
 
-def test_snappy_header_without_records_is_an_error():
+def test_snappy_header_without_records_raises_an_error():
     empty = written(0, [], Frame(codec=2))[0]
     assert errors_of(compared(Case(data=bytes(sealed(empty[:61] + FRAMED[:16])))))
 
@@ -115,7 +115,9 @@ def zstd(data, **options):
     ],
     ids=short,
 )
-def test_each_kind_of_a_codec_is_read_alike_with_any_byte_damaged(codec, pack, options):
+def test_each_variant_of_a_codec_is_read_alike_with_any_byte_damaged(
+    codec, pack, options
+):
     good = pack(PLAIN, **options)
     assert _read(codec, good) == 20
     for at in range(len(good)):
@@ -136,8 +138,8 @@ def test_threads_do_not_share_a_zstd_decompressor():
         assert [*pool.map(read, range(4))] == [{one} for one in expected]
 
 
-def test_a_decompressor_with_a_large_window_is_not_kept():
-    """The producer chooses the window: it may be 128 MB for 1 MB on the wire."""
+def test_decompressor_with_a_large_window_is_not_kept():
+    """The producer chooses the window, which may be 128 MB for 1 MB on the wire."""
     options = zstandard.ZstdCompressionParameters.from_level(
         1, window_log=27, write_content_size=False
     )

@@ -1,4 +1,4 @@
-"""Deserializers of each form have the same results, and errors, in both decoders (P15)."""
+"""Deserializers of each form have the same results and errors in both decoders (P15)."""
 
 import sys
 import warnings
@@ -31,7 +31,7 @@ from tests.unit.kafka.decoding.compare import (
 from tests.unit.kafka.decoding.compiled import Calling
 from tests.unit.kafka.decoding.strategies import answers
 
-# The tests only compute, and take long on a busy machine.
+# These tests are CPU-bound and slow on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 ERRORS = [ValueError, StopIteration, TypeError]
@@ -39,7 +39,7 @@ both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
 
 class Picky(Deserializer):
-    """A deserializer that raises for data with some first letters."""
+    """A deserializer that raises an error for data with certain first bytes."""
 
     def __init__(self, error, letters):
         self.error = error
@@ -52,7 +52,7 @@ class Picky(Deserializer):
 
 
 class WithoutHeaders(Deserializer):
-    """A deserializer of the older form."""
+    """A deserializer of the older form, without headers."""
 
     def __init__(self, picky):
         self.picky = picky
@@ -62,7 +62,7 @@ class WithoutHeaders(Deserializer):
 
 
 class Meddling(Deserializer):
-    """A deserializer that changes the headers that it gets."""
+    """A deserializer that changes the headers that it receives."""
 
     def __init__(self, change):
         self.change = change
@@ -108,8 +108,8 @@ deserializers = (
 
 
 @examples(8, 1_000)
-def test_deserializers_have_the_same_results(most):
-    """Takes of any size give the same records, or the same error at the same record."""
+def test_deserializers_have_the_same_results_in_both_decoders(most):
+    """``take`` of any size returns the same records, or the same error at the same record."""
 
     def alike(case, key, value):
         compared(evolve(case, key_deserializer=key, value_deserializer=value))
@@ -131,8 +131,8 @@ FORMS = [same, WithoutHeaders, function]
 @pytest.mark.parametrize(
     ("form", "error", "start"), [*product(FORMS, ERRORS, [0, 4, 5])], ids=short
 )
-def test_an_error_comes_after_the_records_before_it(form, error, start):
-    """``StopIteration`` comes as a ``RuntimeError``."""
+def test_deserializer_error_is_raised_after_the_preceding_records(form, error, start):
+    """A ``StopIteration`` is raised as a ``RuntimeError``."""
     rows = [Row(value=b"%d" % number, headers=(("h", b"v"),)) for number in range(9)]
     case = Case(
         data=written(0, rows, Frame(codec=1))[0],
@@ -148,7 +148,7 @@ def test_an_error_comes_after_the_records_before_it(form, error, start):
 @pytest.mark.parametrize("form", FORMS, ids=short)
 @both_decoders
 def test_type_error_is_raised_unchanged(decoder, form):
-    """kafka-python tries again without headers, and raises the error of that call."""
+    """kafka-python retries without headers, and raises the error of that call."""
     data, _ = written(0, [Row(value=b"5")], Frame())
     case = Case(data=data, value_deserializer=form(Picky(TypeError, b"5")))
     raised = [one for one in story(choose(decoder).records, case) if one[0] == "raised"]
@@ -168,7 +168,7 @@ class Delegating(Deserializer):
 
 
 @pytest.mark.parametrize("form", [same, WithoutHeaders], ids=short)
-def test_of_two_type_errors_the_one_from_further_inside_is_raised(form):
+def test_type_error_from_deeper_inside_the_deserializer_is_raised(form):
     reader = Delegating(form(Picky(TypeError, b"5")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -181,7 +181,7 @@ def test_of_two_type_errors_the_one_from_further_inside_is_raised(form):
 @pytest.mark.parametrize("magic", [1, 2])
 @both_decoders
 def test_records_before_the_fetch_offset_are_not_deserialized(decoder, codec, magic):
-    """So a seek can lead past an unreadable record; upstream raises again."""
+    """A seek can therefore skip an unreadable record; upstream would raise again."""
     rows = [Row(value=b"%d" % number) for number in range(9)]
     data, _ = written(0, rows, Frame(codec=codec, magic=magic))
     refusing = Picky(ValueError, b"5")
@@ -213,8 +213,8 @@ def raising(error):
     return Calling(call)
 
 
-def test_interrupted_reader_gives_no_more_records():
-    """Upstream's generator does so, too; the lost records are fetched again."""
+def test_interrupted_reader_returns_no_more_records():
+    """Upstream's generator does the same, and the lost records are fetched again."""
     error = []
     part = part_of(raising(error))
     assert len(part.take(1)) == 1
@@ -227,7 +227,7 @@ def test_interrupted_reader_gives_no_more_records():
 
 
 @pytest.mark.parametrize("codec", [0, 1, 3, 4])
-def test_drained_reader_drops_its_answer(codec):
+def test_drained_reader_frees_its_response(codec):
     data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
     part = choose("compiled").records(0, TP, MemoryRecords(data))
@@ -237,7 +237,7 @@ def test_drained_reader_drops_its_answer(codec):
     assert part.take() == []
 
 
-def test_a_stop_iteration_is_logged_and_is_the_context_of_the_error(caplog):
+def test_stop_iteration_is_logged_and_is_the_context_of_the_error(caplog):
     stop = StopIteration("next() of mine")
     with pytest.raises(RuntimeError) as caught:
         part_of(raising([stop])).take()
@@ -248,10 +248,10 @@ def test_a_stop_iteration_is_logged_and_is_the_context_of_the_error(caplog):
 
 @pytest.mark.parametrize("is_transactional", [False, True])
 @both_decoders
-def test_a_part_knows_whether_it_has_read_a_batch_of_a_transaction(
+def test_records_report_whether_a_transactional_batch_was_read(
     decoder, *, is_transactional
 ):
-    """A journal needs it; a marker alone is enough."""
+    """A journal needs this fact, and a marker alone is enough."""
     first, at = written(0, [Row(value=b"v")] * 3, Frame())
     frame = Frame(producer=7, transactional=is_transactional)
     data = first + written(at, [Row(value=b"v")] * 3, frame)[0]
@@ -273,10 +273,10 @@ def test_a_part_knows_whether_it_has_read_a_batch_of_a_transaction(
 
 @pytest.mark.parametrize("is_caught", [False, True])
 @both_decoders
-def test_a_poll_in_a_deserializer_is_refused_and_no_record_is_lost(
+def test_poll_in_a_deserializer_is_refused_and_no_record_is_lost(
     safe, decoder, *, is_caught
 ):
-    """The poll under way goes on if the deserializer catches the error."""
+    """The running poll continues if the deserializer catches the error."""
     asked = []
 
     def third(_topic, _headers, data):

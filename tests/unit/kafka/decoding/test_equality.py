@@ -1,4 +1,4 @@
-"""The compiled decoder gives the results of upstream's (P15)."""
+"""The compiled decoder gives the same results as upstream's decoder (P15)."""
 
 import struct
 from itertools import product
@@ -26,13 +26,13 @@ from tests.unit.kafka.decoding.compare import (
 )
 from tests.unit.kafka.decoding.strategies import answers, damaged_answers
 
-# The tests only compute, and take long on a busy machine.
+# These tests are CPU-bound and slow on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.contract("P15")
 @examples(30, 1_000)
-def test_answers_of_brokers_are_read_alike(most):
+def test_responses_of_brokers_are_read_alike(most):
     """Records, their types, positions, epochs and metrics are equal after every take."""
 
     def alike(case):
@@ -43,7 +43,7 @@ def test_answers_of_brokers_are_read_alike(most):
 
 @pytest.mark.contract("P15")
 @examples(100, 30_000)
-def test_damaged_answers_are_read_alike(most):
+def test_damaged_responses_are_read_alike(most):
     """Both decoders give the same records, or the same error."""
     found = set()
 
@@ -57,8 +57,8 @@ def test_damaged_answers_are_read_alike(most):
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("producer", [0, 7])
-def test_aborted_transactions_are_left_out_under_read_committed(committed, producer):
-    """Records are left out up to the transaction's marker."""
+def test_aborted_transactions_are_omitted_under_read_committed(committed, producer):
+    """Records are omitted up to the transaction's marker."""
     mine = Frame(producer=producer, transactional=True, codec=4)
     data, at = b"", 0
     for batch in (mine, ABORT, mine, COMMIT, Frame(producer=producer), mine, ABORT):
@@ -77,8 +77,8 @@ def test_aborted_transactions_are_left_out_under_read_committed(committed, produ
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_control_batch_without_a_record_is_an_error_under_read_committed(committed):
-    """Compaction leaves such batches, and upstream's decoder raises."""
+def test_control_batch_without_a_record_is_an_error_under_read_committed(committed):
+    """Compaction leaves such batches, for which upstream's decoder raises an error."""
     frame = Frame(producer=7, transactional=True, control=True)
     data, _ = written(0, [], frame)
     more, _ = written(1, [Row()], Frame())
@@ -91,15 +91,15 @@ def test_a_control_batch_without_a_record_is_an_error_under_read_committed(commi
     [*product([0, 2**61, -(2**61)], [2**61, 2**62 - 1, 2**62, -(2**62), -(2**63)])],
     ids=short,
 )
-def test_a_sum_of_times_may_have_more_than_64_bits(first, far):
-    """No producer writes one; its value is that of Python's integers."""
+def test_sum_of_timestamps_may_exceed_64_bits(first, far):
+    """No producer writes such a timestamp, and both decoders compute it without overflow."""
     data, _ = written(0, [Row(first), Row(first + far)], Frame())
     times = [record[4] for record in records_of(compared(Case(data=data)))]
     assert times == [first, first + far]
 
 
-def test_an_offset_may_have_65_bits():
-    """No producer writes one; no number is cut to 64 bits."""
+def test_offset_may_exceed_64_bits():
+    """No producer writes such an offset, and neither decoder truncates it."""
     data, _ = written(0, [Row(5)], Frame())
     body = bytes.fromhex("00 00" + "f2ffffffffffffff9203" + "01 01 00")
     forged = bytes(sealed(data[:61] + bytes([2 * len(body)]) + body))
@@ -117,8 +117,8 @@ BEHIND, _ = written(END, [Row(5, None, b"v")] * 2, Frame(epoch=4))
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_answer_that_is_cut_off_gives_its_whole_batches(committed):
-    """A broker cuts an answer at its size limit, which may be at any byte."""
+def test_truncated_response_yields_its_complete_batches(committed):
+    """A broker may truncate a response at any byte because of a size limit."""
     data = BEFORE + MARKED + PACKED + BEHIND
     for end, crcs in product(range(len(data) + 1), (True, False)):
         compared(
@@ -134,8 +134,8 @@ def test_an_answer_that_is_cut_off_gives_its_whole_batches(committed):
 
 
 @pytest.mark.parametrize("batch", [PACKED, MARKED, BEFORE], ids=short)
-def test_a_batch_with_one_damaged_byte_is_read_alike(batch):
-    """The damage is tested with a checksum that reveals it, and with one that hides it."""
+def test_batch_with_one_damaged_byte_is_read_alike(batch):
+    """The checksum reveals the damage in one case, and hides it in the other."""
     places = [*product(range(HEADER), (0x01, 0x10, 0x80, 0xFF))]
     places += [(at, 0x10) for at in range(HEADER, len(batch))]
     for at, bits in places:
@@ -158,7 +158,7 @@ def test_a_batch_with_one_damaged_byte_is_read_alike(batch):
     [0, 13, 14, 48, 49, -1, -12, -13, -40, -100, -200, 2**31 - 1, -(2**31)],
     ids=short,
 )
-def test_a_length_that_points_elsewhere_is_read_alike(length):
-    """The length points back into the batch before, or beyond the end of the answer."""
+def test_batch_length_that_points_elsewhere_is_read_alike(length):
+    """The length points into the previous batch, or beyond the end of the response."""
     forged = PACKED[:8] + struct.pack(">i", length) + PACKED[12:]
     compared(Case(data=BEFORE + forged + BEHIND, fetch_offset=10))

@@ -1,4 +1,4 @@
-"""The parser gives the same answers as upstream's, however the bytes are cut."""
+"""Our parser returns the same responses as upstream's, however the bytes are split."""
 
 import gc
 import itertools
@@ -31,17 +31,15 @@ LARGE = (
     fetch(4, bytes(range(256)) * 600),
 )
 BAD = {
-    "another number": (heartbeat(1), heartbeat(3)),
+    "wrong correlation id": (heartbeat(1), heartbeat(3)),
     "a negative length": (heartbeat(1), Exchange(heartbeat(2).request, b"\xff" * 9)),
     "too long": (heartbeat(1), fetch(2, bytes(3000))),
-    "cut off inside": (
+    "truncated inside": (
         Exchange(fetch(1).request, b"\x00\x00\x00\x0c\x00\x00\x00\x01" + b"\x00" * 8),
     ),
     "empty": (Exchange(heartbeat(1).request, bytes(4)),),
-    "not asked for": (Exchange(None, heartbeat(1).answer),),
-    "its header cut off": (
-        Exchange(heartbeat(1).request, b"\x00\x00\x00\x02\x00\x00"),
-    ),
+    "not requested": (Exchange(None, heartbeat(1).answer),),
+    "truncated header": (Exchange(heartbeat(1).request, b"\x00\x00\x00\x02\x00\x00"),),
 }
 
 
@@ -58,8 +56,8 @@ def _alike(exchanges, chunks):
     return expected
 
 
-def test_small_answers_are_read_wherever_they_are_cut():
-    """Answers are cut at each place once, at the ends of answers, and at all places."""
+def test_small_responses_are_read_wherever_they_are_split():
+    """The bytes are split at each point once, between responses, and after every byte."""
     data = written(SMALL)
     for place in range(len(data) + 1):
         _alike(SMALL, _cut(data, [place]))
@@ -70,15 +68,15 @@ def test_small_answers_are_read_wherever_they_are_cut():
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, len(written(LARGE))), max_size=12))
-def test_large_answers_are_read_wherever_they_are_cut(places):
-    """Large answers do not fit into the scratch memory, so each has its own memory."""
+def test_large_responses_are_read_wherever_they_are_split(places):
+    """A large response does not fit into the scratch memory and has its own memory."""
     _alike(LARGE, _cut(written(LARGE), places))
 
 
 @pytest.mark.parametrize("exchanges", BAD.values(), ids=BAD)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
+def test_invalid_response_raises_upstreams_error_wherever_it_is_split(exchanges, data):
     whole = written(exchanges)
     places = data.draw(st.lists(st.integers(0, len(whole)), max_size=3))
     chunks = _cut(whole, places)
@@ -86,8 +84,8 @@ def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
     expected = handed(stock(asked, receive_message_max_bytes=2000), chunks)
     assert isinstance(expected[-1][0], type)  # upstream raises an error
     assert handed(ours(asked, receive_message_max_bytes=2000), chunks) == expected
-    # Upstream loses the answers that arrived before it in the same piece; complete
-    # answers are passed on.
+    # Upstream loses the responses that arrived in the same piece before the error. Our
+    # parser passes on complete responses.
     *before, error = received(ours(asked, receive_message_max_bytes=2000), chunks)
     assert error == expected[-1]
     single = [bytes([byte]) for byte in whole]
@@ -95,8 +93,8 @@ def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
     assert before in (expected[:-1], complete)
 
 
-def test_token_stays_unchanged_when_others_follow():
-    """The token is a whole answer, without a header."""
+def test_token_stays_unchanged_when_more_responses_follow():
+    """A token is a complete response without a header."""
     first, second = token(b"a" * 100_000), token(b"b" * 100_000)
     asked = [first.request, second.request]
     got = received(ours(asked), [first.answer + second.answer])
@@ -104,7 +102,7 @@ def test_token_stays_unchanged_when_others_follow():
     assert got == handed(stock(asked), [first.answer, second.answer])
 
 
-def test_answer_stays_unchanged_when_its_memory_is_reused():
+def test_response_stays_unchanged_when_its_memory_is_reused():
     parser = ours(requests_of(LARGE))
     responses = []
     for one in LARGE:
@@ -120,7 +118,7 @@ def test_answer_stays_unchanged_when_its_memory_is_reused():
     assert [(number, str(response)) for number, response in responses] == expected
 
 
-def test_the_memory_of_a_large_answer_is_freed():
+def test_memory_of_a_large_response_is_freed():
     """The parser keeps only its scratch memory."""
     large = fetch(1, bytes(3_000_000))
     parser = ours([large.request])

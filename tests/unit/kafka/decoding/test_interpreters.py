@@ -1,4 +1,4 @@
-"""The compiled decoder in isolated interpreters, loaded many times, and on many threads."""
+"""Tests the compiled decoder in isolated interpreters, repeated loads and many threads."""
 
 import gc
 import importlib.util
@@ -41,7 +41,7 @@ chosen = choose("auto")
 part = chosen.records(0, TopicPartition{tuple(TP)}, MemoryRecords({DATA!r}))
 print(chosen.name, [tuple(record) for record in part.take()], flush=True)
 """
-# Python has one private module for interpreters up to 3.12, and another from 3.13 on.
+# Python has one private module for interpreters up to 3.12, and another since 3.13.
 THREE_TIMES = f"""
 import sys
 
@@ -72,8 +72,8 @@ run({DECODING!r})
     sys.version_info[:2] == (3, 12),
     reason="hashlib of Python 3.12.1 breaks in an isolated interpreter",
 )
-def test_an_isolated_interpreter_decodes_the_same_records():
-    """The interpreter decodes before and after another one has loaded the library."""
+def test_isolated_interpreter_decodes_the_same_records():
+    """The interpreter decodes before and after another interpreter has loaded the library."""
     records = choose("python").records(0, TP, MemoryRecords(DATA)).take()
     done = ran_python("-c", THREE_TIMES)
     assert done.returncode == 0, done.stderr
@@ -82,14 +82,14 @@ def test_an_isolated_interpreter_decodes_the_same_records():
 
 
 def loaded():
-    """Load the library again, beside the one that is in use."""
+    """Load the library a second time."""
     spec = importlib.util.spec_from_file_location("_batches", _batches.__file__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_an_object_keeps_the_state_of_its_own_module():
+def test_object_keeps_the_state_of_its_own_module_alive():
     module = loaded()
     assert module.Reader is not _batches.Reader
     gone = weakref.ref(module)
@@ -103,8 +103,8 @@ def test_an_object_keeps_the_state_of_its_own_module():
     assert gone() is None
 
 
-def test_a_module_that_ends_leaks_nothing():
-    """The class of its records and the names that it looks up are freed."""
+def test_unloaded_module_leaks_no_memory():
+    """The module frees the class of its records and the names that it looks up."""
 
     def often():
         for _ in range(100):
@@ -126,7 +126,7 @@ def test_a_module_that_ends_leaks_nothing():
 
 @contextmanager
 def taking_on_a_thread():
-    """Stop a thread that takes records in a deserializer; return reader and records."""
+    """Block a thread in a deserializer during a take, and yield its reader and records."""
     begun, over = threading.Event(), threading.Event()
 
     def wait(_topic, _headers, data):
@@ -146,7 +146,7 @@ def taking_on_a_thread():
 
 
 def test_take_during_another_take_is_refused():
-    """The first take goes on."""
+    """The first take continues."""
     with (
         taking_on_a_thread() as (made, records),
         pytest.raises(ValueError, match="already"),
@@ -155,14 +155,14 @@ def test_take_during_another_take_is_refused():
     assert records == taken(BATCH)[0]
 
 
-def test_a_close_on_another_thread_ends_the_take_after_its_record():
+def test_close_on_another_thread_ends_the_take_after_the_current_record():
     with taking_on_a_thread() as (made, records):
         made.close()
     assert [record.offset for record in records] == [5]
 
 
-def test_many_threads_get_errors_and_do_not_crash():
-    """Readers and steps are for one thread."""
+def test_many_threads_on_one_reader_get_errors_and_do_not_crash():
+    """Readers and steps are meant for a single thread."""
     count = 8
     made = [reader(BATCH * 40) for _ in range(30)]
     iterations = [steps_of(_batches.Steps, Ledger(), State(), 50) for _ in range(30)]
@@ -189,14 +189,14 @@ def test_many_threads_get_errors_and_do_not_crash():
 
 
 def taken_beside_others(made, *, closes):
-    """Take records until no more come, or another thread takes them."""
+    """Take records until there are no more, or another thread takes them."""
     records, before = [], -1
     while before < len(records) and not (closes and len(records) > 100):
         before = len(records)
         try:
             made.take(records, 7)
         except ValueError as error:
-            assert str(error) == "records are being taken already"  # noqa: PT017 - it may not come
+            assert str(error) == "records are being taken already"  # noqa: PT017 - it is optional
     if closes:
         made.close()
     return records

@@ -1,4 +1,4 @@
-"""The compiled reader does not crash on any input, and leaks nothing."""
+"""The compiled reader does not crash on any input, and leaks no memory."""
 
 import gc
 import itertools
@@ -57,7 +57,7 @@ WRONG = [
 
 
 def around(records, count=COUNT, *, codec=0):
-    """Return a batch that has these bytes as its records, and the right checksum."""
+    """Return a batch with these bytes as its records, and with a correct checksum."""
     data = bytearray(BATCH[:HEADER] + records)
     struct.pack_into(">i", data, 57, count)
     data[22] = codec
@@ -71,7 +71,7 @@ def one(body):
 
 
 def without_headers(topic, headers, data):
-    """Deserialize, and remove the last header."""
+    """Return a constant, and remove the last header."""
     del topic, data
     headers.pop()
     return Ellipsis
@@ -107,7 +107,7 @@ MIXED = mixed()
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 9, 10, 44, ALL])
-def test_takes_of_any_size_give_the_same_records_and_move_the_position(step):
+def test_takes_of_any_size_return_the_same_records_and_move_the_position(step):
     whole, behind = taken(MIXED)
     assert len(whole) == 5 * COUNT
     made, records, is_over = reader(MIXED), [], False
@@ -137,7 +137,7 @@ def test_records_keep_their_content_if_the_buffer_changes(buffer, codec):
 
 
 def test_garbage_collector_does_not_track_records():
-    """A record has no reference that could lead back to it."""
+    """A record has no reference that could lead back to the record."""
     records, _ = taken(BATCH)
     made = [*records, *(one.headers for one in records)]
     made += [pair for one in records for pair in one.headers]
@@ -146,13 +146,13 @@ def test_garbage_collector_does_not_track_records():
     assert ConsumerRecord.__dictoffset__ == ConsumerRecord.__weakrefoffset__ == 0
 
 
-def test_the_garbage_collector_tracks_deserialized_records():
+def test_garbage_collector_tracks_deserialized_records():
     """A deserialized value may lead back to its record, or to the headers."""
     records, _ = taken(BATCH, values=Calling(lambda *given: given))
     assert all(gc.is_tracked(one) and gc.is_tracked(one.headers) for one in records)
 
 
-def test_a_header_name_is_valid_exactly_if_python_decodes_it():
+def test_header_name_is_valid_exactly_if_python_decodes_it():
     """The test tries all first bytes, with second bytes around each bound."""
     seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
     seconds += [0xBE, 0xBF, 0xC0, 0xFF]
@@ -180,14 +180,16 @@ def test_a_header_name_is_valid_exactly_if_python_decodes_it():
 
 
 def left(data, **other):
-    """Return whether the reader leaves a batch to another decoder, and does not move."""
+    """Return whether the reader leaves a batch to another decoder without moving."""
     records, made = taken(data, **other)
     return not records and (made.batch, made.next_fetch_offset) == (0, 0)
 
 
 @pytest.mark.parametrize(("codec", "pack"), [(0, bytes), (1, gzip_encode)], ids=short)
 @pytest.mark.parametrize("records", WRONG, ids=short)
-def test_a_batch_with_invalid_records_is_left_with_all_behind_it(records, codec, pack):
+def test_batch_with_invalid_records_is_left_with_all_later_batches(
+    records, codec, pack
+):
     wrong = around(pack(records), codec=codec)
     assert not left(around(pack(SOUND), codec=codec))
     got, made = taken(BATCH + wrong + BATCH)
@@ -199,24 +201,24 @@ def test_a_batch_with_invalid_records_is_left_with_all_behind_it(records, codec,
     "body",
     [
         "00 00 00 01 01 00 00",  # a byte too many
-        "00 00 00 01 01",  # none for the headers
+        "00 00 00 01 01",  # no byte for the headers
         "80 01 00 00 01 01 00",  # attributes that exceed a byte
         "00 ff ff ff ff ff ff ff ff ff 01 00 01 01 00",  # a time of 64 bits
         "00 80 80 80 80 80 80 80 80 80 00 00 01 01 00",  # a time of ten bytes
         "00 00 ff ff ff ff ff ff ff ff ff 01 01 01 00",  # an offset of 64 bits
         "00 00 00 03 01 00",  # a key of -2 bytes
-        "00 00 00 04 61 01 00",  # a key of 2 bytes in which one is the value's
+        "00 00 00 04 61 01 00",  # a key of 2 bytes, one of which is the value's length
         "00 00 00 01 7e 00",  # a value longer than the record
         "00 00 00 01 01 01",  # -1 headers
-        "00 00 00 01 01 04 02 61 01",  # two headers, of which one is missing
+        "00 00 00 01 01 04 02 61 01",  # two headers, one of them missing
         "00 00 00 01 01 02 01 01",  # a header without a name
         "00 00 00 01 01 02 02 ff 01",  # a name that is not UTF-8
         "",
     ],
     ids=short,
 )
-def test_a_batch_with_an_invalid_record_is_left(body):
-    """The record is alone, or before one whose bytes could complete it."""
+def test_batch_with_an_invalid_record_is_left_to_another_decoder(body):
+    """The invalid record is alone, or before a record with bytes that could complete it."""
     sound = one("00 00 00 01 01 00")
     assert len(taken(around(sound + sound, 2))[0]) == 2
     assert left(around(one(body), 1))
@@ -239,13 +241,13 @@ def test_a_batch_with_an_invalid_record_is_left(body):
         (57, struct.pack(">i", -1)),
         (57, struct.pack(">i", COUNT + 1)),
         (57, struct.pack(">i", COUNT - 1)),
-        (22, b"\x20"),  # a control batch, whose first record has a key of no bytes
+        (22, b"\x20"),  # a control batch, the first record of which has an empty key
         (22, b"\x07"),  # an unknown codec
     ],
     ids=short,
 )
-def test_a_batch_with_an_invalid_header_is_left(at, number):
-    """The header is invalid with checksums and without."""
+def test_batch_with_an_invalid_header_is_left_to_another_decoder(at, number):
+    """The reader rejects the header with and without a check of the checksum."""
     forged = BATCH[:at] + number + BATCH[at + len(number) :]
     assert left(forged, is_summed=False)
     assert left(forged if at == 8 else bytes(sealed(forged)))
@@ -253,8 +255,10 @@ def test_a_batch_with_an_invalid_header_is_left(at, number):
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_an_invalid_marker_is_left_and_a_valid_one_moves_the_position(codec):
-    """An invalid marker is cut off, compressed, or without a record."""
+def test_invalid_marker_is_left_to_another_decoder_and_a_valid_one_moves_the_position(
+    codec,
+):
+    """The invalid markers are truncated, compressed or without a record."""
     batch, after = marker(8, ABORT, 7)
     records, made = taken(batch)
     assert (records, made.next_fetch_offset, made.records_read) == ([], after, 0)
@@ -288,21 +292,21 @@ def test_an_invalid_marker_is_left_and_a_valid_one_moves_the_position(codec):
         lambda: reader(BATCH).take([], 2**63),
     ],
 )
-def test_a_wrong_argument_is_a_python_error(call):
+def test_wrong_argument_raises_a_python_error(call):
     with pytest.raises((TypeError, OverflowError, BufferError)):
         call()
 
 
 @pytest.mark.parametrize("most", [0, -1, -(2**63)])
-def test_a_take_of_no_records_opens_no_batch(most):
+def test_take_of_no_records_opens_no_batch(most):
     made = reader(BATCH)
     assert not made.take([], most)
     assert (made.behind, made.leader_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_a_buffer_that_changes_between_two_calls_is_an_error(codec):
-    """The buffer is emptied, or its bytes are not records any more."""
+def test_buffer_that_changes_between_two_calls_causes_an_error(codec):
+    """The test empties the buffer, or overwrites its records."""
     for change in (
         bytearray.clear,
         lambda data: data.__setitem__(slice(None), b"\x7f"),
@@ -311,7 +315,7 @@ def test_a_buffer_that_changes_between_two_calls_is_an_error(codec):
         made, records = reader(data), []
         assert not made.take(records, 2)
         change(data)
-        with pytest.raises(ValueError, match=r"place|writes"):
+        with pytest.raises(ValueError, match=r"position|writes"):
             made.take(records, ALL)
         assert (len(records), made.next_fetch_offset) == (2, 7)
 
@@ -324,10 +328,8 @@ def test_a_buffer_that_changes_between_two_calls_is_an_error(codec):
 )
 @pytest.mark.parametrize("which", ["keys", "values"])
 @pytest.mark.parametrize("codec", [0, 3])
-def test_an_error_of_a_deserializer_ends_the_take_before_its_record(
-    error, which, codec
-):
-    """The records before it are taken and counted; the next call begins with that one."""
+def test_deserializer_error_ends_the_take_before_the_failed_record(error, which, codec):
+    """The preceding records count, and the next call starts with the failed record."""
     refused = [3]
 
     def refuse(topic, headers, data):
@@ -349,7 +351,7 @@ def test_an_error_of_a_deserializer_ends_the_take_before_its_record(
     assert made.bytes_read == taken(BATCH)[1].bytes_read
 
 
-def test_the_size_of_headers_is_measured_after_deserializing():
+def test_size_of_headers_is_measured_after_deserializing():
     """A deserializer may reorder, add, replace and remove headers."""
 
     def sizes(change):
@@ -363,8 +365,8 @@ def test_the_size_of_headers_is_measured_after_deserializing():
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_a_close_inside_a_deserializer_ends_the_take_behind_its_record(codec):
-    """The reader then keeps neither the answer nor its content."""
+def test_close_inside_a_deserializer_ends_the_take_after_the_current_record(codec):
+    """The reader then keeps neither the response nor its content."""
     data = bytes(written(5, ROWS, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
     made, records = reader(data, keys=Calling(lambda *_: made.close())), []
@@ -377,8 +379,8 @@ def test_a_close_inside_a_deserializer_ends_the_take_behind_its_record(codec):
 
 
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted"])
-def test_a_close_inside_a_call_for_a_batch_ends_the_take(way):
-    """No record is taken, and none is left to another decoder."""
+def test_close_inside_a_callback_for_a_batch_ends_the_take(way):
+    """The take returns no record, and leaves no batch to another decoder."""
 
     def close(*given):
         made.close()
@@ -393,8 +395,8 @@ def test_a_close_inside_a_call_for_a_batch_ends_the_take(way):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted", "again", "header_bytes"])
-def test_error_of_a_call_for_a_batch_ends_the_take_before_that_batch(way, error):
-    """The next call begins with that batch."""
+def test_error_in_a_callback_for_a_batch_ends_the_take_before_that_batch(way, error):
+    """The next call starts with that batch."""
 
     class Two:
         def deserialize(self):
@@ -415,8 +417,8 @@ def test_error_of_a_call_for_a_batch_ends_the_take_before_that_batch(way, error)
         assert made.next_fetch_offset == (END if records else 0)
 
 
-def test_a_call_may_return_a_wrong_value():
-    """A value that is not a buffer is an error; an empty one is left to another decoder."""
+def test_callback_may_return_an_invalid_value():
+    """A value must be a buffer, and an empty buffer is left to another decoder."""
     data = written(5, ROWS, Frame(codec=3))[0]
     for wrong in ("text", 7, memoryview(SOUND)[::2]):
         made = reader(data, uncompress=lambda *_, wrong=wrong: wrong)
@@ -430,8 +432,8 @@ def test_a_call_may_return_a_wrong_value():
     assert (first.key, first.serialized_header_size) == (Ellipsis, "many")
 
 
-def test_one_batch_is_uncompressed_at_a_time():
-    """The content of the previous batch is freed first."""
+def test_only_one_batch_is_uncompressed_at_a_time():
+    """The reader first frees the content of the previous batch."""
     data, at = b"", 0
     for _ in range(3):
         more, at = written(at, ROWS, Frame(codec=3))
@@ -454,8 +456,8 @@ def test_one_batch_is_uncompressed_at_a_time():
 
 # ---------------------------------------------------------------- the interpreter
 
-# So many pairs that Python needs new tuples: it reuses freed ones, which the collector
-# does not count.
+# So many pairs that Python must allocate new tuples. Python reuses freed tuples, which
+# the collector does not count.
 MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
@@ -500,7 +502,7 @@ def change_all_objects():
         assert [one.key for one in records] in ([], [b"k"])
 
 
-# From 3.13 on there are Pythons without a global interpreter lock.
+# Since 3.13, some builds of Python have no global interpreter lock.
 with_lock = pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="free-threaded Python's collector starts between instructions only, and its "
@@ -510,12 +512,12 @@ with_lock = pytest.mark.skipif(
 
 @with_lock
 @pytest.mark.parametrize("does", [look_at_all_objects, change_all_objects], ids=short)
-def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
+def test_callback_of_the_collector_may_read_and_change_lists(does):
     """
-    A list has no empty places; a changed buffer, or an emptied list, does no harm.
+    Lists have no empty slots, and a changed buffer or an emptied list does no harm.
 
-    The test has its own process: Python itself shows an unfinished tuple while another
-    thread is stopped in ``tuple(...)``, and reading that crashes.
+    The test runs in its own process, because reading an unfinished tuple crashes.
+    Python itself exposes such a tuple while another thread stops in ``tuple(...)``.
     """
     code = f"from {__name__} import {does.__name__} as does; does()"
     ran_python("-c", code, check=True)
@@ -523,10 +525,10 @@ def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
 
 @with_lock
 def test_other_threads_run_while_a_large_batch_is_checked():
-    """A batch of a few KB may have a gigabyte of headers when it is uncompressed."""
+    """A batch of a few KB may have a gigabyte of headers after decompression."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 500_000
-    inside = record * count + b"\0"  # a byte too many: no record is made
+    inside = record * count + b"\0"  # with an extra byte, the reader makes no record
     data = around(b"", count, codec=1)
     running, done = threading.Event(), threading.Event()
 
@@ -574,8 +576,8 @@ def refusing(*_):
         pytest.param({"kind": int}, id="wrong-kind"),
     ],
 )
-def test_a_reader_leaks_nothing(other):
-    """Arguments and objects are freed, even after an error in the middle."""
+def test_reader_leaks_no_memory(other):
+    """The reader frees arguments and objects, even after an error during a take."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]
     answers = [BATCH + more, more, MIXED, *(BATCH + one for one in damaged)]
@@ -605,15 +607,15 @@ def test_a_reader_leaks_nothing(other):
         tracemalloc.stop()
     gc.collect()
     assert [sys.getrefcount(one) for one in given] == references
-    # Other threads sometimes keep an object; a leak of ours would occur each time.
+    # Other threads sometimes keep an object; a leak of the reader would occur each time.
     assert min(grown) < 600, "an object of 16 bytes each time would be 1440"
 
 
 @pytest.mark.parametrize(
     "other", [{}, {"values": Calling(lambda *given: given)}], ids=["none", "values"]
 )
-def test_a_memory_error_ends_the_take_before_its_record(other):
-    """The test fails each allocation; the next call goes on with that record."""
+def test_memory_error_ends_the_take_before_the_current_record(other):
+    """The test makes each allocation fail, and the next call continues with that record."""
     memory = pytest.importorskip("_testcapi", reason="it makes allocations fail")
     whole, _ = taken(BATCH, **other)
     failed = 0
@@ -635,7 +637,7 @@ def test_a_memory_error_ends_the_take_before_its_record(other):
     assert failed > COUNT
 
 
-def test_a_reference_cycle_through_a_reader_is_collected():
+def test_reference_cycle_through_a_reader_is_collected():
 
     class Having:
         def __init__(self):
@@ -657,18 +659,18 @@ def test_a_reference_cycle_through_a_reader_is_collected():
 
 
 @given(data=st.binary(max_size=100), at=st.integers(0, 100))
-def test_a_checksum_equals_kafka_pythons(data, at):
-    """The checksum is equal by the processor's instruction and by tables, at any offset."""
+def test_checksum_equals_that_of_kafka_python(data, at):
+    """The processor's instruction and the tables give the same checksum at any offset."""
     if at > len(data):
-        with pytest.raises(ValueError, match="no such place"):
+        with pytest.raises(ValueError, match="no such position"):
             _batches.crc32c(data, at)
         return
     sums = {_batches.crc32c(memoryview(data), at, by) for by in (0, 1)}
     assert sums == {kafkas_sum(data[at:])}
 
 
-def test_checksums_of_long_data_and_of_rfc_3720_are_right():
-    """Other threads may run while long data is added up."""
+def test_checksums_of_long_data_and_of_rfc_3720_are_correct():
+    """Other threads may run while the checksum of long data is computed."""
     assert _batches.crc32c(bytes(32), 0) == 0x8A9136AA
     assert _batches.crc32c(b"\xff" * 32, 0) == 0x62A8AB43
     much = BATCH * (200_000 // len(BATCH))

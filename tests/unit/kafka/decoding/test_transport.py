@@ -1,4 +1,4 @@
-"""Our transport receives the same answers as upstream's, over real sockets."""
+"""Our transport receives the same responses as upstream's over real sockets."""
 
 import logging
 import random
@@ -60,7 +60,7 @@ class Line:
     far: Any  # the broker's end of the connection
 
     def ask(self, *requests, then=b"", end=False):
-        """Send requests; return the futures of their answers."""
+        """Send requests, and return the futures of their responses."""
 
         async def send():
             futures = [self.connection.send_request(one) for one in requests]
@@ -74,7 +74,7 @@ class Line:
         return list(futures)
 
     def outcomes(self, futures):
-        """Wait for answers; return their texts, or the classes of their errors."""
+        """Wait for responses, and return their texts or the classes of their errors."""
         return [self._outcome(future) for future in futures]
 
     def _outcome(self, future):
@@ -84,7 +84,7 @@ class Line:
         return type(future.exception) if future.exception else str(future.value)
 
     def reset(self):
-        """End the connection as a broken one ends."""
+        """Close the broker's end of the connection with a reset."""
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.far.close()
 
@@ -93,7 +93,7 @@ class Line:
 def line(*, is_ours, tls, metrics=None):
     """Open a connection and close it."""
     near, far = _pair()
-    # Otherwise a step of 0.1 s, as on a busy machine, causes a warning.
+    # Without this setting, a step of 0.1 s on a busy machine causes a warning.
     net = NetworkSelector(slow_task_threshold_secs=0)
     connection = KafkaConnection(
         net, metrics=metrics, receive_message_max_bytes=100_000_000
@@ -147,7 +147,7 @@ def _accept(certificate, accepted):
 
 @cache
 def _authority():
-    """Make an authority and the broker's certificate, once, as that takes long."""
+    """Make a certificate authority and the broker's certificate once, as that is slow."""
     made = trustme.CA()
     return made, made.issue_cert(_HOST)
 
@@ -165,7 +165,7 @@ PAIR = fetch(1, bytes(100_000)), heartbeat(2)
 
 
 def in_pieces(one, seed):
-    """Write all answers in pieces of random sizes."""
+    """Write all responses in pieces of random sizes."""
     futures = one.ask(*requests_of(MIXED))
     chance, left = random.Random(seed), written(MIXED)  # noqa: S311 - nothing is secret
     while left:
@@ -176,7 +176,7 @@ def in_pieces(one, seed):
 
 
 def cut(one, size, end="close"):
-    """Write the first answer and a part of the second, and end the connection."""
+    """Write the first response and a part of the second, and close the connection."""
     futures = one.ask(*requests_of(MIXED[:3]))
     one.far.sendall(MIXED[0].answer)
     first = one.outcomes(futures[:1])
@@ -202,8 +202,8 @@ LOST = [str, KafkaConnectionError, KafkaConnectionError]
         pytest.param(another_number, [CorrelationIdError], id="another-number"),
     ],
 )
-def test_answers_and_errors_are_upstreams(came, expected, *, tls):
-    """Answers come in pieces, cut off in a length or an answer, or with a wrong number."""
+def test_responses_and_errors_equal_upstreams(came, expected, *, tls):
+    """Responses arrive in pieces, truncated, or with a wrong correlation id."""
     outcomes = []
     for is_ours in (False, True):
         with line(is_ours=is_ours, tls=tls) as one:
@@ -216,23 +216,23 @@ def test_answers_and_errors_are_upstreams(came, expected, *, tls):
 
 
 @tls
-def test_a_reset_in_an_answer_fails_its_request(*, tls):
-    """Upstream's transport does not close its socket."""
+def test_reset_inside_a_response_fails_its_request(*, tls):
+    """Upstream's transport does not close its socket after a reset."""
     with line(is_ours=True, tls=tls) as one:
         assert cut(one, 100_000, "reset") == LOST
 
 
 @tls
-def test_the_rest_of_a_tls_record_is_read(*, tls):
-    """The record ends one answer and contains the next one; no selector reports that."""
+def test_rest_of_a_tls_record_is_read(*, tls):
+    """A TLS record may end one response and contain the next, which no selector reports."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(*requests_of(PAIR), then=written(PAIR))
         assert all(isinstance(answer, str) for answer in one.outcomes(futures))
 
 
 @tls
-def test_an_answer_right_before_the_end_counts(*, tls):
-    """The transport's first read finds both the answer and the connection's end."""
+def test_response_right_before_the_end_of_a_connection_is_read(*, tls):
+    """The first read of the transport finds both the response and the end of the stream."""
     with line(is_ours=True, tls=tls) as one:
         asked = heartbeat(1).request, heartbeat(2).request
         futures = one.ask(*asked, then=heartbeat(1).answer, end=True)
@@ -242,8 +242,8 @@ def test_an_answer_right_before_the_end_counts(*, tls):
 
 
 @tls
-def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
-    """At that moment more bytes remain to be read."""
+def test_callback_of_a_response_may_close_the_connection(caplog, *, tls):
+    """More bytes remain to be read when the callback closes the connection."""
     with line(is_ours=True, tls=tls) as one:
         asked = one.ask(*requests_of(PAIR))
         asked[0].add_callback(lambda _: one.connection.close())
@@ -255,7 +255,7 @@ def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
 
 
 def test_received_bytes_are_counted():
-    """Upstream's metric counts the bytes, and has the time of the last bytes."""
+    """The metric counts the bytes, and the transport has the time of the last read."""
     metrics = Metrics()
     with line(is_ours=True, tls=False, metrics=metrics) as one:
         before = one.connection.transport.last_read
@@ -272,8 +272,8 @@ def test_received_bytes_are_counted():
     metrics.close()
 
 
-def test_only_our_consumers_have_our_transports():
-    """Stock consumers, kafka-python's modules and other clients have upstream's."""
+def test_only_our_consumers_use_our_transports():
+    """Stock consumers, kafka-python's modules and other clients use upstream's transports."""
 
     class Theirs(KafkaConnectionManager):
         pass
@@ -294,10 +294,10 @@ def test_only_our_consumers_have_our_transports():
 
 def test_every_connection_of_a_live_consumer_has_our_transport():
     """
-    The connections are those for records, metadata and the group's coordinator.
+    The consumer has connections for records, metadata and the group's coordinator.
 
-    A connection may have been made before the constructor puts in our manager: the IO
-    thread renews metadata from then on.
+    The IO thread may open a connection before the constructor installs our manager,
+    because the thread already renews metadata.
     """
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 2)
