@@ -153,6 +153,7 @@ def test_a_held_topic_that_was_away_is_read_from_its_first_record(
         reader.reads_new(25, 0)
     else:
         reader.is_silent(seconds=5)
+    assert reader.recreations() == []
 
 
 @pytest.mark.parametrize(
