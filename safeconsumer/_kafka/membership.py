@@ -215,6 +215,12 @@ class Membership:
         known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
         return known
 
+    def committed(self, tp: TopicPartition) -> int | None:
+        """Return the known committed offset of an owned partition; None if unknown."""
+        state = self._subscription.assignment.get(tp)
+        committed: int | None = getattr(state, "committed", None)
+        return committed
+
     def ask_for_commits(self, tps: Iterable[TopicPartition], seconds: float) -> None:
         """
         Request committed offsets of the partitions whose :meth:`has_commit` is unknown.

@@ -254,7 +254,7 @@ class Engine:
             tp, ownership, self._group.losses, start, self._group.leader_epoch(tp)
         )
         epoch.reset = self._group.reset_number(tp)
-        self.commits.begin(epoch)
+        self.commits.begin(epoch, self._start_of_poll(tp, ownership))
         return epoch
 
     def _floorless(self) -> Iterable[TopicPartition]:
@@ -408,15 +408,23 @@ class Engine:
             return start if is_next else first  # otherwise the program has sought
         if self._unadmitted is not None:
             return None
-        # The poll began at its earlier position, or at the target of a move since then.
-        moved, moves = self._group.moved_to(tp), self._group.moves(tp)
-        before, earlier, position = self._before_poll.get(tp, (None, 0, None))
-        if before is not ownership or moves != earlier or position is None:
-            return moved
-        if start is None or (moved is not None and moved > start):
-            return int(position.offset)
+        begun, moved = self._start_of_poll(tp, ownership), self._group.moved_to(tp)
+        if begun is None or start is None or (moved is not None and moved > start):
+            return begun
         # An interrupted `make_room` has forgotten records before that position.
-        return min(start, int(position.offset))
+        return min(start, begun)
+
+    def _start_of_poll(self, tp: TopicPartition, ownership: object) -> int | None:
+        # Returns the offset from which the last poll read, which is the position before
+        # the poll, or the target of a move since then.
+        before, moves, position = self._before_poll.get(tp, (None, 0, None))
+        if (
+            before is not ownership
+            or moves != self._group.moves(tp)
+            or position is None
+        ):
+            return self._group.moved_to(tp)
+        return int(position.offset)
 
     def _pass_gaps(self) -> None:
         # Offsets after the last record may have no record, such as a transaction's
