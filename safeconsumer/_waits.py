@@ -17,8 +17,8 @@ class InterruptibleEvent:
     shared lock held.
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
-    2. :meth:`set` sets the event, and then releases the registered locks. Therefore at
-      least one of the two calls sees what the other did.
+    2. :meth:`set` sets the event, and then releases the registered locks. Therefore
+       ``set`` sees the wait, or the wait sees that the event is set, or both.
 
     Thread rules: any thread and any signal handler may call every method.
     """

@@ -475,7 +475,7 @@ class SafeConsumer(UpstreamConsumer):
         topic.
 
         Args:
-            owner: the owner, for example the ``Hold.owner`` of any of :meth:`holds`.
+            owner: the owner, for example the ``owner`` of a hold from :meth:`holds`.
 
         Raises:
             HoldSettingError: the owner is not a valid name.
@@ -705,7 +705,8 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInSignalHandlerError: a signal handler called ``commit``, which
                 would wait for the interrupted call.
         """
-        # Checked first: refuse_blocking() may suggest commit_async(), refused as well.
+        # This check comes first, because the error of refuse_blocking() suggests
+        # commit_async(), which is refused, too.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)

@@ -1,6 +1,7 @@
-"""The suite's brokers, options and markers."""
+"""Defines the suite's brokers, options and markers."""
 
-# ruff: noqa: E402 - nothing may take threads and clocks before they can be simulated
+# ruff: noqa: E402 - no module may import threads and clocks before they can be
+# simulated
 from tests.sim import threads
 
 threads.install()
@@ -24,34 +25,35 @@ from tests.harness.spark import options as spark_options
 
 pytest_plugins = ["safeconsumer.testing.fixtures", "tests.harness.timeouts"]
 
-# Its assertions report what they compared.
+# Makes assertions in ``tests.sim.reading`` report the compared values.
 pytest.register_assert_rewrite("tests.sim.reading")
 
-# Before 3.13 Python finds the carets of a traceback with its parser, which fails if
-# threads use it in turns (SystemError: AST constructor recursion depth mismatch), and
-# pytest lets that out of the call that logs: a client's thread dies of a warning. There
-# is no setting but one of the command line; it goes with 3.12.
+# Before 3.13 Python uses its parser to place the carets in a traceback. The parser
+# fails if threads alternate in it (SystemError: AST constructor recursion depth
+# mismatch). pytest lets that error propagate from the logging call, so a warning kills
+# a client's thread. Only a command-line option would prevent this. Remove these lines
+# with support for 3.12.
 if sys.version_info < (3, 13):
     traceback._extract_caret_anchors_from_line_segment = lambda _: None
 
-# For xdist's workers: sets of texts have the same order in all of them.
+# xdist's workers must all iterate over a set of strings in the same order.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
-# The user may have set these for commands.
+# The user may have set these variables for the ``safeconsumer`` commands.
 for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
     os.environ.pop(f"SAFECONSUMER_{one}", None)
 
-# Its own limits are for users, who wait; tests on a busy machine end by pytest's limit.
-# A simulated world ends later than these.
+# The package's own time limits suit waiting users. On a busy machine only pytest's
+# limit may stop a test. A simulated test has a limit above these.
 _sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 10_000.0
 
-chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
+chance.make_repeatable()  # before Hypothesis's plugin applies --hypothesis-profile
 
 KIND = pytest.StashKey[choice.Kind]()
 
 
 def pytest_addoption(parser):
-    """Add the options of the whole suite, those of its parts included."""
+    """Add the options of the whole suite, including those of its parts."""
     group = parser.getgroup("kafka")
     group.addoption(
         "--kafka",
@@ -69,10 +71,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Choose the broker; it is started by the first test that uses it."""
+    """Choose the broker; the first test that uses the broker starts it."""
     markers.register(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # In a shell's background; programs of tests would not receive a SIGINT either.
+        # pytest runs as a background job of a shell, so its child processes would
+        # ignore SIGINT as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     spark_options.pytest_configure(config)
     config.stash[KIND] = kind = choice.choose(config.option.kafka)
@@ -84,7 +87,7 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    """Tell which broker was chosen."""
+    """Report which broker was chosen."""
     kind = config.stash[KIND]
     version = f", Apache Kafka {KAFKA_VERSION}" * (kind is choice.Kind.JAVA)
     return f"kafka broker: {kind}{version}"
@@ -92,7 +95,7 @@ def pytest_report_header(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Let the collector rest meanwhile: all that is made stays, and it would take a sixth."""
+    """Disable garbage collection, which would free nothing and take a sixth of the time."""
     gc.disable()
     try:
         return (yield)
@@ -107,14 +110,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Take modules and tests out of later collections: a test that asks for one waits."""
+    """Exempt modules and tests from garbage collection, to make ``gc.collect()`` fast."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def caplog(caplog):
-    """Lend pytest's own fixture, without lines that threads of earlier tests still log."""
+    """Lend pytest's own fixture, without the lines that threads of earlier tests log."""
     main = threading.main_thread()
     earlier = {one.ident for one in threading.enumerate() if one is not main}
 
@@ -128,7 +131,7 @@ def caplog(caplog):
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig):
-    """Lend the broker that was chosen, for the whole session."""
+    """Lend the chosen broker for the whole session."""
     kind = pytestconfig.stash[KIND]
     lent = shared.lent_to(pytestconfig, kind)
     if lent is not None:

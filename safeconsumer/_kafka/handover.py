@@ -309,7 +309,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         if not marks:
             return plain
         data = plain.user_data or _NEUTRAL.get(self.name, b"")
-        if not isinstance(data, bytes):  # the sticky assignor leaves it None
+        if not isinstance(data, bytes):  # the sticky assignor sets None
             data = data.encode()
         plain.user_data = wrap(data, marks, writer)
         return plain

@@ -269,7 +269,7 @@ class _Block:
         self, owner: str, targets: tuple[Target, ...], keys: tuple[HoldKey, ...]
     ) -> None:
         self.owner, self.targets, self.keys = owner, targets, keys
-        self.is_interrupted = False  # the next poll or pause lifts its holds
+        self.is_interrupted = False  # the next poll or pause lifts the holds
         self.is_lifted = True  # no hold of the block remains to be lifted
 
 

@@ -155,7 +155,7 @@ class _WakingNet:
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> Any:  # noqa: ANN401 - the future's value
         """Wait on the calling thread, as upstream does."""
-        wait = self._waking.wait_for  # read on this thread, which may be in a poll
+        wait = self._waking.wait_for  # read on this thread, since it may be polling
         try:
             return self._net.run(wait, future, timeout_ms, timeout_ms=timeout_ms)
         except Exception:

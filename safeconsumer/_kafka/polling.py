@@ -77,7 +77,7 @@ class Polling:
         it. Any thread may call this.
         """
         at = self._polled_at
-        now, wall = self._ledger.now()  # read after ``at``, so never earlier than it
+        now, wall = self._ledger.now()  # read after ``at``, so never earlier
         return None if at is None else wall - (now - at)
 
     def poll(
@@ -150,7 +150,7 @@ class Polling:
             wakeup.poller = None
             self._ledger.end_call()
             is_late = self._ledger.deliver()
-            if self._consumer._closed:  # another thread or a handler closed it
+            if self._consumer._closed:  # closed by another thread or a handler
                 self._fetcher.close(is_in_poll=True)
                 self._ledger.deliver()
         return records, is_late
@@ -204,7 +204,9 @@ class Polling:
         """Return a generator of the next polls' records, which is empty after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
-            self._consumer._consumer_timeout = -math.inf  # only this step uses this
+            self._consumer._consumer_timeout = (
+                -math.inf
+            )  # only this step uses the timeout
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
         records: Generator[ConsumerRecord, None, None] = self._iteration.records()

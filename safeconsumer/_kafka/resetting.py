@@ -7,14 +7,14 @@ for which the holds topic was read:
 
 1. it requests the topic's id, because a partition of a recreated topic is not moved;
 2. it requests the committed offset. If that is the target, and this ownership started
-  there, the partition is done until the next check, because a transaction may undo the
-  commit;
+   there, the partition is done until the next check, because a transaction may undo the
+   commit;
 3. it calls the listener with the partition as revoked, starts a new ownership at the
-  target, and calls the listener with the partition as assigned. Fetches, records in a
-  worker's queue and commits of the old ownership are void. If the reset ends after the
-  first call, the task calls the listener with the kept ownership as assigned;
+   target, and calls the listener with the partition as assigned. Fetches, records in a
+   worker's queue and commits of the old ownership are void. If the reset ends after the
+   first call, the task calls the listener with the kept ownership as assigned;
 4. it commits the target. If the commit fails, step 2 of the next check finds another
-  offset.
+   offset.
 
 After each wait the task checks that the reset is still in force and the ownership is
 still the same. A coordinator that does not respond delays only this task.
@@ -54,8 +54,8 @@ UNREAD = "waits: the holds topic was not read up to its assignment yet"
 RECREATED = "is not moved: its topic was deleted and recreated since"
 NO_POSITION = "waits: its position was requested, and is not known yet"
 SILENT = (
-    "waits: its coordinator does not respond, or a transaction that commits its offsets "
-    "is open"
+    "waits: its coordinator does not respond, or a transaction that commits its "
+    "offsets is open"
 )
 
 
@@ -85,8 +85,8 @@ class Resetting:
         self._consumer = weakref.ref(consumer)
         self._resets, self._busy = resets, busy
         self._is_running = False
-        # By finished partition, its ownership, its target, and the time of the next
-        # check.
+        # The ownership, the target and the time of the next check of finished
+        # partitions.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
         # The situation at the last check, if no partition was due, and the time of the
         # next check.

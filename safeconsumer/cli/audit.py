@@ -140,13 +140,13 @@ def audit(  # noqa: PLR0913 - one parameter per option
     """
     Judge consumers by their delivery journals, and streams by their checkpoints.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members
-    and producers together. Each consumer group is judged separately.
-    Status 1: there are violations, and each is named with its evidence. Status 2: there
-    is no verdict, because a journal is missing, broken or of a newer version, none has
-    a partition, or a check could not be judged; the reason is named. It is also 2 if a
-    report could not be written. The rows of a report have is_complete, which
-    is true if every journal could be read.
+    JOURNAL is a file, or a folder of *.journal files; give those of all members and
+    producers together. Each consumer group is judged separately. Status 1: there are
+    violations, and each is named with its evidence. Status 2: there is no verdict,
+    because a journal is missing, broken or of a newer version, none has a partition, or
+    a check could not be judged; the reason is named. The status is also 2 if a report
+    could not be written. The rows of a report have is_complete, which is true if every
+    journal could be read.
     """
     with explained(context):
         if not journals and not streams.folders:
@@ -211,7 +211,7 @@ def _trace(
 
 def _write_files(verdict: _Verdict, files: Mapping[Path, str]) -> int:
     # Returns the status of the command. A write error is reported after the verdict,
-    # and does not change it.
+    # and does not change the verdict.
     status = verdict.status
     for path, text in files.items():
         try:

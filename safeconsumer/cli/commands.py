@@ -49,7 +49,8 @@ def _ended() -> Iterator[None]:
     """
     End with the documented status if the output's reader stops, or on Ctrl-C.
 
-    This also covers the import of a command, where click would end with status 1.
+    The context also covers the import of a command, where click would end with status
+    1.
     """
     try:
         yield

@@ -69,8 +69,8 @@ def console(
     """
     Serve a page in your browser: holds, members that obey, reasons of quiet partitions.
 
-    It listens on this machine only, and prints a link that works once. From another
-    machine: ssh -L 8642:127.0.0.1:8642.
+    The console listens on this machine only, and prints a link that works once. From
+    another machine: ssh -L 8642:127.0.0.1:8642.
     """
     with explained(context), ExitStack() as closing:
         serving = import_module("safeconsumer.console.serve")
@@ -139,7 +139,7 @@ def _read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
-    # This is like ssh's check of keys; a file of another owner, such as a mounted
+    # This check is like ssh's check of keys; a file of another owner, such as a mounted
     # secret, may be readable by its group.
     others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
     if os.name == "posix" and found.st_mode & others:

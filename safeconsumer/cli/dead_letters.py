@@ -171,7 +171,7 @@ def replay(
     Send the letters of TOPIC back to the topics they come from, at least once.
 
     Each record has its key, its value and its own headers again; it goes to its old
-    partition if that still exists. Its header dead-letter-replayed-from names the
+    partition if that still exists. The header dead-letter-replayed-from names the
     letter, and is the key by which a consumer knows a letter that was sent twice.
 
     A run continues where the last one stopped: at the offsets that the group

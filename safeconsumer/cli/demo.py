@@ -40,10 +40,10 @@ def demo(context: click.Context, bootstrap: str | None, names: tuple[str, ...]) 
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
 
-    Both play a situation on the same broker at the same time. The situation worker
-    compares a thread pool behind KafkaConsumer with a Worker; SafeConsumer alone plays
-    group, since KafkaConsumer has no such call. The broker runs inside this process,
-    unless --bootstrap names a cluster.
+    Both clients play a situation on the same broker at the same time. The situation
+    worker compares a thread pool behind KafkaConsumer with a Worker; SafeConsumer alone
+    plays group, since KafkaConsumer has no such call. The broker runs inside this
+    process, unless --bootstrap names a cluster.
     """
     with explained(context), _quiet_kafka():
         context.exit(_play(bootstrap, names))

@@ -56,8 +56,8 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
 _CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
-# The message of a refusal, and its exit status; @all needs none, as nobody types it by
-# mistake.
+# The message and exit status of each refusal; nobody types @all by mistake, so it is
+# not refused.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
@@ -326,9 +326,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete on its own. Running the same command again leaves existing
     holds unchanged, even extended ones, and places those that an interrupted command
-    did not place. It renews holds that have ended, or may have ended by this machine's
-    clock. With --wait, quiet means that the members obey and work on no record of the
-    scope: no handler runs, and the loop has polled again.
+    did not place. The command renews holds that have ended, or may have ended by this
+    machine's clock. With --wait, quiet means that the members obey and work on no
+    record of the scope: no handler runs, and the loop has polled again.
     """
     with explained(context):
         if for_ is not None:  # an error of the action would name the field of a form

@@ -177,7 +177,7 @@ class Letters:
 
         Raises:
             CommandError: the group has members.
-            KafkaError: the broker refuses, or does not answer.
+            KafkaError: the broker refuses the commit, or does not answer.
         """
         try:
             self.consumer.commit(marks, timeout_ms=_ANSWER_MS)
@@ -233,13 +233,13 @@ def opened(
     Args:
         base: kafka-python's configuration.
         topic: the topic of dead letters.
-        group: the group at whose committed offsets reading starts; None: reading starts
-            at the first letter.
+        group: the group at whose committed offsets reading starts; with None, reading
+            starts at the first letter.
         at: partition and offset of the only letter to read; None for all.
 
     Raises:
         CommandError: the topic does not exist.
-        KafkaError: the broker does not answer, or refuses.
+        KafkaError: the broker does not answer, or refuses a request.
     """
     numbers = sorted(existing(base, [topic])[topic])
     tps = [TopicPartition(topic, one) for one in numbers if not at or one == at[0]]

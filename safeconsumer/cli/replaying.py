@@ -100,8 +100,8 @@ class Replay:
 
         Raises:
             CommandError: the group has members, or the letters cannot be read.
-            KafkaError: the broker refuses, or does not answer; the next run sends again
-                the letters whose offsets are not committed.
+            KafkaError: the broker refuses a letter or a commit, or does not answer; the
+                next run sends again the letters whose offsets are not committed.
         """
         commit(None)  # if the broker refuses this, no letter is sent
         try:

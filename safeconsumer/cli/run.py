@@ -155,7 +155,8 @@ def _serve_probes(
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
-    # This runs on a thread, so that the worker starts before a broker has answered.
+    # The check runs on a thread, so that the worker starts before a broker has
+    # answered.
     base = clients.connection(consumer.config, {}, "run")
     while True:
         try:

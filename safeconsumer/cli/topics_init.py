@@ -156,9 +156,9 @@ def acls(  # noqa: PLR0913 - one parameter per option
     """
     Print exactly the ACLs that operators and members need, without contacting a broker.
 
-    Only operators may write to the holds topic. Each of them can lift the holds of
-    every group whose members read it: teams that do not trust each other should have
-    separate topics, with --topic-prefix.
+    Only operators may write to the holds topic. Each operator can lift the holds of
+    every group whose members read the topic: teams that do not trust each other should
+    have separate topics, with --topic-prefix.
     """
     settings = Control.prefixed(topic_prefix)
     found = tuple(

@@ -83,7 +83,8 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         began: the start of these seconds, on the monotonic clock; None for now.
 
     Raises:
-        KafkaError: the broker does not answer at the end of the time, or refuses.
+        KafkaError: the broker does not answer when the time is over, or refuses a
+            request.
     """
     began = time.monotonic() if began is None else began
     ends, trouble, last, until = None, None, (False, ""), began + timeout

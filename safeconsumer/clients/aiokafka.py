@@ -123,8 +123,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         Pause partitions, as aiokafka does, but the pause lasts through rebalances.
 
-        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
-        a hold by the owner ``app``, and is among :meth:`holds`.
+        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out.
+        The pause is a hold by the owner ``app``, and is among :meth:`holds`.
         """
         self._require_assigned(partitions)
         self._pause(partitions)
@@ -157,7 +157,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         Return the assigned partitions that holds of the owner ``app`` cover.
 
-        These are the holds of :meth:`pause`, and of :meth:`hold` without ``owner=``.
+        Holds of ``app`` come from :meth:`pause`, and from :meth:`hold` without
+        ``owner=``.
         """
         found = self._ledger.view().held_by(APP)
         return {TopicPartition(*tp) for tp in found}
@@ -352,7 +353,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     async def stop(self) -> None:
         """Leave the group and stop, as aiokafka does; control threads end, too."""
         try:
-            # This is done first, or Kafka would list for a while a member that has
+            # The client stops first, or Kafka would list for a while a member that has
             # reported that it stopped.
             await stop_client(self, super().stop())
         finally:

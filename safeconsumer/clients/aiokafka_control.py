@@ -104,7 +104,7 @@ async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # 
     """
     Stop a client by its own method, and close its connections in any case.
 
-    While a fetch waits to be repeated, that method of aiokafka 0.13 and 0.14 raises
+    While a fetch waits to be repeated, the stop method of aiokafka 0.13 and 0.14 raises
     CancelledError although no caller has cancelled it: ``Fetcher.close`` awaits tasks
     that it has cancelled.
     """

@@ -154,8 +154,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """
         Pause partitions, as confluent-kafka does, but the pause lasts through rebalances.
 
-        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
-        a hold by the owner ``app``, and is among :meth:`holds`.
+        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out.
+        The pause is a hold by the owner ``app``, and is among :meth:`holds`.
         """
         self._pause(_checked(partitions))
 
@@ -460,7 +460,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if call is not None:
                 call(self, parts)
         finally:
-            # As in confluent-kafka's callback, but through our own method.
+            # The assignment follows confluent-kafka's own callback, but through our
+            # method.
             if not self._has_assigned and not self._is_closing:
                 fresh = [TopicPartition(one.topic, one.partition) for one in parts]
                 assign = (

@@ -157,8 +157,8 @@ class HoldsTopic:
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
-        # This is done first, so that the next request finds a known leader of the
-        # topic: librdkafka 2.16 retries only after 3 s.
+        # The topic is described first, so that the next request finds a known leader of
+        # the topic: librdkafka 2.16 retries only after 3 s.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)
         end = int(_result(self._ask(_LAST)).offset)

@@ -365,7 +365,7 @@ class HoldingConsumer:
         for_: float | timedelta | None = None,
     ) -> None:
         """
-        Hold the targets; once this has returned, none of their records is delivered.
+        Hold the targets; once the call returns, none of their records is delivered.
 
         A hold lasts through rebalances, lost membership and changed subscriptions until
         its owner lifts it. The hold also covers partitions that are assigned later, and
@@ -485,7 +485,7 @@ class HoldingConsumer:
         self._place(partitions, lifetime=Lifetime.PLAIN)
 
     def _last_given(self) -> Iterable[TopicPartition]:
-        """Return the partitions of records given without a :meth:`Member.note_given`."""
+        """Return partitions of records that were given without :meth:`Member.note_given`."""
         return ()
 
 

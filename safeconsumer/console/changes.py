@@ -81,7 +81,7 @@ def _input_errors_answered() -> Iterator[None]:
 
 def hold_action(state: State, owner: str, given: Given) -> Action:
     """
-    Return the action that places holds or, with ``extends``, makes one last longer.
+    Return the action that places holds or, with ``extends``, extends a hold.
 
     Args:
         state: the console's state.
@@ -148,7 +148,7 @@ def lift_action(_: State, owner: str, given: Given) -> Action:
 def _named(one: Mapping[str, str]) -> NamedHold:
     scope, offset = one["scope"], one.get("offset")
     owner = checked_name(one.get("owner", "")).removeprefix(OPERATOR)
-    try:  # unparsed, so that a later version's hold can be lifted, too
+    try:  # the scope stays unparsed: a later version's can be lifted
         scope.encode()
     except UnicodeEncodeError as error:
         message = f"a scope must be Unicode text, not {scope[:60]!a}"

@@ -35,7 +35,7 @@ _MARK = re.compile("\0([^\0]*)\0")
 
 class Page(HTMLResponse):
     """
-    A page in the form in which it is sent.
+    A page as it is sent to a browser.
 
     Args:
         text: the page with its marks.

@@ -25,7 +25,7 @@ def _play(stage: Stage, control: Control, operator: Operator) -> None:
     first.until(lambda: len(first.consumer.quiet()) == PARTITIONS, "the hold")
     stage.tally.paused()
     stage.produce(RECORDS)
-    stage.say("the group is paused; a member joins that did not see the pause")
+    stage.say("the group is paused; a member that did not see the pause joins")
     second = stage.program(control=control)
     poll_until(
         [first, second],

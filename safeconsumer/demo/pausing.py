@@ -62,9 +62,9 @@ def lost_membership(stage: Stage) -> None:
     stage.tally.paused()
     stage.produce(RECORDS)
     before = program.group_metadata().generation_id
-    stage.say("paused; too busy to poll, it is thrown out of the group")
+    stage.say("paused; too busy to poll, the member is evicted")
     stage.rest(_MAX_POLL_INTERVAL_MS / 1000 + 0.5)
-    stage.say("paused; it polls again, and joins again")
+    stage.say("paused; the member polls and joins again")
     program.until(
         lambda: (
             is_settled(program)

@@ -123,7 +123,7 @@ def _played(
     if result.error is not None:
         if isinstance(broker, UsersCluster):
             broker.check()  # no situation can be played without the cluster
-        say(f"played again, the first time ended early: {result.error}")
+        say(f"played again, as the first play ended early: {result.error}")
         result = _once(situation, client, broker, say, cancelled)
     say(f"{result.outcome}, in {result.seconds:.1f} s")
     return result

@@ -43,20 +43,20 @@ class Situation:
 SITUATIONS = (
     Situation(
         name="ticket-loop",
-        story="KAFKA-13463: pause(*assignment()) before every poll(). Another member of "
-        "the group joins, and leaves again.",
+        story="A program calls pause(*assignment()) before every poll(), as in "
+        "KAFKA-13463. Another member joins the group and leaves it again.",
         play=ticket_loop,
     ),
     Situation(
         name="flag",
         story="A program with a flag calls pause(*assignment()) once and "
-        "resume(*assignment()) once. Another member joins between, and leaves again.",
+        "resume(*assignment()) once. In between, another member joins and leaves again.",
         play=flag,
     ),
     Situation(
         name="lost-membership",
-        story="pause(*assignment()), once. The program does not poll for longer than "
-        "max.poll.interval.ms; then it polls again.",
+        story="A program calls pause(*assignment()) once, does not poll for longer than "
+        "max.poll.interval.ms, and then polls again.",
         play=lost_membership,
     ),
     Situation(
@@ -68,9 +68,9 @@ SITUATIONS = (
     ),
     Situation(
         name="worker",
-        story="A process with slow handlers is killed, and another takes over: a thread "
-        "pool behind poll(), and a Worker. A record counts as delivered when its handler "
-        "has ended.",
+        story="A process with slow handlers is killed, and another takes over. One client "
+        "is a thread pool behind poll(), and the other a Worker. A record counts as "
+        "delivered when its handler has ended.",
         play=slow_handlers,
         stock="a thread pool",
         known=Failure.LOST,

@@ -81,7 +81,7 @@ def sentence(results: Sequence[Result]) -> str:
 
 _RESERVATIONS = {
     Verdict.AS_KNOWN: "",
-    Verdict.NOT_SHOWN: " - but kafka-python did not fail wherever known",
+    Verdict.NOT_SHOWN: " - but some known failures of kafka-python did not occur",
     Verdict.NOT_PLAYED: " - but not every situation could be played to its end",
     Verdict.BROKEN: " - SafeConsumer broke a promise",
 }

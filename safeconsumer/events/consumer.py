@@ -395,8 +395,8 @@ class PositionOutOfRange(Event):
                 "auto_offset_reset='earliest' would have continued there"
             )
         return (
-            "the log ends before the position, because it was truncated or its topic was "
-            "recreated; new records get offsets that were read before"
+            "the log ends before the position, because it was truncated or its topic "
+            "was recreated; new records get offsets that were read before"
         )
 
 
@@ -469,12 +469,14 @@ class TopicRecreated(Event):
             return "seek to the offset to read from, as with seek_to_beginning()"
         if self.begins == "latest":
             return (
-                "auto_offset_reset='latest' skips the records already in the new topic; "
-                "seek_to_beginning() reads them, and a held partition is read from there"
+                "auto_offset_reset='latest' skips the records already in the new "
+                "topic; seek_to_beginning() reads them, and a held partition is read "
+                "from there"
             )
         return (
-            "check whether the program needs unread records of the old topic; if it passes "
-            "offsets to commit(), these must be of records that poll() has returned since"
+            "check whether the program needs unread records of the old topic; if it "
+            "passes offsets to commit(), these must be of records that poll() has "
+            "returned since"
         )
 
 

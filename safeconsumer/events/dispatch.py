@@ -34,7 +34,7 @@ class Dispatcher:
         self._hooks = tuple(hooks)
         self.failures: dict[str, int] = {}
         self.takeover: Takeover | None = None
-        # by the index of the hook, since its repr may vary
+        # keyed by the index of the hook, since a repr may vary
         self._names: dict[int, str] = {}
         for hook in self._hooks:
             if not callable(hook):
@@ -120,8 +120,8 @@ class Outbox:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.waiting: deque[Event] = deque()
-        # The dict has at most one entry, of the delivering thread. ``setdefault`` takes
-        # the turn in one step that neither a thread nor a signal can interrupt.
+        # The dict has at most one entry, that of the delivering thread. ``setdefault``
+        # takes the turn in one step that neither a thread nor a signal can interrupt.
         self._turn: dict[str, list[int]] = {}
 
     def deliver(self) -> bool:

@@ -106,7 +106,7 @@ class TopicAlarms:
         """Emit once that the topic is not checked because of ``trust_topic=True``."""
         self._advise(
             f"Control(trust_topic=True) skips the check: run safeconsumer doctor to see "
-            f"whether {self._topic} is compacted; otherwise it loses holds"
+            f"whether {self._topic} is compacted; a topic that is not loses holds"
         )
 
     def _advise(self, reason: str) -> None:

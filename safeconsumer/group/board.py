@@ -227,7 +227,7 @@ class Board:
         """
         Return the holds of one group, or of all groups, that are not lifted.
 
-        They include holds that the topic lost when it was recreated.
+        The result includes holds that the topic lost when it was recreated.
         """
         return self._fold.holds(group)
 
@@ -239,7 +239,8 @@ class Board:
 
         Args:
             listen: waits for one more report if the clocks differ, and returns its
-                time, or None if no report came. None: do not wait.
+                time, or None if no report came. Without ``listen`` the update does not
+                wait.
         """
         wall = self._clock.wall()
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)

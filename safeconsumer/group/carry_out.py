@@ -4,10 +4,11 @@ Carries out exactly the plan that the operator agreed to, once, or writes no rec
 1. The module reads the holds again on the connection that writes, because the view from
    which the shown plan was made may be old: a follower that loses its connection
    notices the loss late.
-2. It makes the plan again from these holds. If the result of the plan exists already,
-   it writes no record: the same form was sent twice, or another operator made the same
-   change.
-3. If the digest of the plan is not that of the agreed plan, it writes no record.
+2. The module makes the plan again from these holds. If the result of the plan exists
+   already, the module writes no record: the same form was sent twice, or another
+   operator made the same change.
+3. If the digest of the plan is not that of the agreed plan, the module writes no
+   record.
 """
 
 from collections.abc import Callable

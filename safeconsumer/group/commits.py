@@ -1,9 +1,9 @@
 """
 Finds held partitions that are consumed by a member that does not report.
 
-Such a member is visible only by its commits. Kafka does not count a consumer that
-assigns partitions to itself as a member; if that consumer does not report, it is
-invisible.
+A member that does not report is visible only by its commits. Kafka does not count a
+consumer that assigns partitions to itself as a member; if that consumer does not
+report, it is invisible.
 """
 
 import time

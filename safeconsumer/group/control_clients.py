@@ -1,4 +1,4 @@
-"""Defines the clients, of any library, with which members read and write control topics."""
+"""Defines the clients of any library with which members read and write control topics."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 
-# Seconds within which a report must be acknowledged; later it has failed.
+# Seconds within which a report must be acknowledged; after that the report has failed.
 WRITE_SECONDS = 10
 
 

@@ -4,7 +4,7 @@ from safeconsumer.events.base import Event, Partitions
 
 
 class ControlEvent(Event):
-    """Parent of events about reading the control topics."""
+    """The parent class of events about reading the control topics."""
 
     __match_args__ = ("name",)
     name = "control"

@@ -37,7 +37,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
 
     Args:
         operator: the connection.
-        group: the group whose members are checked; None: no members are checked.
+        group: the group whose members are checked; None checks no members.
 
     Raises:
         KafkaError: a check failed; the last finding states that the rest is unchecked.

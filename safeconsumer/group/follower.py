@@ -143,8 +143,8 @@ class Follower:
 
     A follower reads both control topics with one consumer, and queries groups with one
     admin client. A follower needs no more rights than an operator's commands, places no
-    holds, and keeps the last snapshot even if the cluster becomes unreachable. It is a
-    context manager.
+    holds, and keeps the last snapshot even if the cluster becomes unreachable. The
+    follower is a context manager.
 
     Args:
         base: how to reach the cluster, as settings of kafka-python.

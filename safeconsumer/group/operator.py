@@ -80,7 +80,8 @@ class Operator:
         board: the state according to the records that were read.
 
     Raises:
-        KafkaError: from every method, if the broker cannot be reached or refuses.
+        KafkaError: from every method, if the broker cannot be reached or refuses a
+            request.
         ControlTopicError: from every method that reads the holds topic, if it does not
             exist.
     """

@@ -5,9 +5,9 @@ An operator types or clicks an action: :class:`Place`, :class:`Extend`, :class:`
 or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares the
 action with a view of the group, and returns a :class:`Plan`: the records to write, the
 needs that the operator must agree to first, and sentences about the plan. The module
-reads no clock, because the view has the time. It queries a :class:`Cluster` only for
-similar names; the same view and action give the same records and digest, whatever the
-cluster answers.
+reads no clock, because the view has the time. The module queries a :class:`Cluster`
+only for similar names; the same view and action give the same records and digest,
+whatever the cluster answers.
 
 =====================================  ================================================
 The owner's hold of the same scope     Effect of placing a hold
@@ -811,7 +811,7 @@ def _end(view: View, seconds: float | None) -> Point:
 def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]:
     wanted = frozenset(covers)
     for one in view.all_members if covers else ():
-        if one.is_behind:  # the member obeys the holds that it has read, and reads on
+        if one.is_behind:  # the member obeys the holds that it has read so far
             yield "waiting", f"would obey later: {one.name} {one.verdict.sentence}"
         elif not one.obeys:
             owned = one.owned & wanted

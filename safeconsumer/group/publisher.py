@@ -88,7 +88,7 @@ def changes(
     """
     Return the changes that hold scopes of a group or, without ``hold``, lift them.
 
-    Each is a separate hold, with its own id.
+    Each scope becomes a separate hold, with its own id.
     """
     return tuple(
         Change(

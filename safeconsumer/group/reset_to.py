@@ -193,7 +193,7 @@ def reset_action(
         if to.at_ms is not None:
             later = offsets_at(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
-    # requested last, because the logs may grow until then
+    # requested last, because the logs may grow in the meantime
     ends = offsets_at(OffsetSpec.LATEST)
     return ResetTo(
         group=view.group,
@@ -319,8 +319,8 @@ class ResetTo:
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
         """Return the owner's hold that covers each partition; the first if several do."""
-        # For this version a key of a later version covers everything; only that version
-        # writes such a key.
+        # A key of a later version covers everything for this version, and only the
+        # later version writes such a key.
         held = [
             one
             for one in view.lasting

@@ -129,9 +129,9 @@ class ControlState:
         self._resets.begin(wanted)
 
     def _targets(self) -> Targets:
-        # Members keep the holds of a topic that was recreated. They do not know whether
-        # these holds were lifted since, or which offsets were committed, so they move
-        # nothing.
+        # Members keep the holds of a topic that was recreated. The members do not know
+        # whether these holds were lifted since, or which offsets were committed, so
+        # they move nothing.
         return targets_of(
             one
             for one in self._fold.resets()

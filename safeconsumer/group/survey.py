@@ -98,7 +98,7 @@ def listed_groups(
     answer, with their errors.
 
     Raises:
-        KafkaError: no broker answers, or a broker refuses.
+        KafkaError: no broker answers, or a broker refuses the request.
     """
     found: list[str] = []
     away: dict[int, Exception] = {}
@@ -162,7 +162,7 @@ def facts_of_one(
             monotonic clock; it never waits longer than a broker's failover takes.
 
     Raises:
-        KafkaError: the cluster does not answer, or refuses.
+        KafkaError: the cluster does not answer, or refuses the request.
     """
     # A coordinator may move or die, and a cluster's first coordinator is created only
     # on demand.

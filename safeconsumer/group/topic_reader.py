@@ -78,7 +78,7 @@ class TopicReader:
             start.
 
         Raises:
-            KafkaError: the broker does not answer, or refuses.
+            KafkaError: the broker does not answer, or refuses a request.
         """
         if self.replaced(ids or {}):
             self.close()  # the client's metadata describes the old topic
@@ -140,7 +140,8 @@ class TopicReader:
         Return the next records by topic, waiting at most this many milliseconds.
 
         Raises:
-            KafkaError: the brokers do not answer, or refuse, or a topic was recreated.
+            KafkaError: the brokers do not answer, or refuse the fetch, or a topic was
+                recreated.
         """
         # While the caller was busy with records, no fetch was pending.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:

@@ -2,7 +2,8 @@
 Defines the verdicts on partitions, members and groups, with their words.
 
 Each verdict has a level, two or three words, and a sentence with placeholders for
-names. Commands, pages, REST and metrics print these, and have no words of their own.
+names. Commands, pages, REST and metrics print these texts, and have no words of their
+own.
 """
 
 from collections.abc import Mapping

@@ -325,7 +325,7 @@ class PauseLedger:
             self._apply(change)
             self._announce(change)
         finally:
-            if not change.is_announced:  # the next reader's call announces it
+            if not change.is_announced:  # the next reader announces the change
                 self._unannounced[key] = change
                 self._view = self.settled = None
 
@@ -388,9 +388,9 @@ class PauseLedger:
         If another thread is delivering events, it also delivers the events queued now.
         """
         if not self.outbox.waiting:
-            return False  # as in most calls
+            return False  # the usual case
         if self._changing_thread == threading.get_ident():
-            return False  # in a signal handler that interrupted a change
+            return False  # a signal handler interrupted a change
         return self.outbox.deliver()
 
     def is_locked_here(self) -> bool:
@@ -412,7 +412,7 @@ class PauseLedger:
         try:
             while True:
                 with self._lock:
-                    if self._changing_thread == here:  # in a signal handler
+                    if self._changing_thread == here:  # called by a signal handler
                         return
                     self._changing_thread = here
                     try:

@@ -138,7 +138,7 @@ class Topics:
         Add partitions to a topic, up to ``total``.
 
         Raises:
-            RefusedError: the topic does not exist, or already has as many partitions.
+            RefusedError: the topic does not exist, or already has that many partitions.
         """
         topic = self.known(name)
         if total <= len(topic.logs):

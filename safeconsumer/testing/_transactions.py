@@ -92,8 +92,7 @@ class Transactions:
         Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: the partition or group is not part of it, or the producer is
-                wrong.
+            RefusedError: the transaction has no such part, or the producer is wrong.
         """
         if part not in self._checked_producer(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)

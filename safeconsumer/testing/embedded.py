@@ -200,7 +200,7 @@ class EmbeddedBroker:
         Increase the number of a topic's partitions to ``total``.
 
         Raises:
-            BrokerCommandError: the topic does not exist, or already has as many
+            BrokerCommandError: the topic does not exist, or already has that many
                 partitions.
         """
         self.command(lambda cluster: cluster.add_partitions(name, total))

@@ -17,7 +17,8 @@ from safeconsumer.worker.partition import Order
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
 
-# The bytes of the longest key that an entry contains; of a longer key it has the digest.
+# The bytes of the longest key that an entry contains. For a longer key the entry
+# contains a digest.
 _LONGEST = 95
 
 

@@ -143,7 +143,7 @@ class KeptRecords:
         return sizes
 
     def release(self, epoch: Epoch, ordinals: Ordinals) -> None:
-        """Free complete records, and subtract them from the totals. The lock is held."""
+        """Free complete records, and lower the totals. The caller must hold the lock."""
         size, count = epoch.progress.release(ordinals), len(ordinals)
         self._count(epoch, -count, -size)
         epoch.moved_at = self._clock()
@@ -181,7 +181,7 @@ class KeptRecords:
         self.bytes += size
 
     def call_when_low(self) -> None:
-        """Call ``when_low`` if the low mark is reached. The lock is not held."""
+        """Call ``when_low`` at the low mark. The caller must not hold the lock."""
         # the usual case, which takes no lock
         if self.low is None:
             return
@@ -214,7 +214,7 @@ class KeptRecords:
 
     def task_returned(self, task: Task) -> Epoch | None:
         """
-        Note that a task of a closed epoch has returned. The lock is held.
+        Note that a task of a closed epoch has returned. The caller holds the lock.
 
         Returns:
             The open epoch of the task's partition; None if there is none.

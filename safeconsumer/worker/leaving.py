@@ -71,7 +71,8 @@ class Commits:
 
         Args:
             epoch: the ownership.
-            read_from: the offset from which the poll read that found the first offset.
+            read_from: the offset at which the poll that began the ownership started to
+                read; None if unknown.
         """
         group = self._client.membership
         if epoch.reset or not group.has_commit(epoch.tp):

@@ -26,7 +26,7 @@ _MOST_TEXT = 200
 
 class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for Decisions
     """
-    A failure in an outage that a breaker has detected, so it does not count.
+    A failure in an outage that a breaker has detected, which uses up no attempt.
 
     Attributes:
         error: the handler's exception.
@@ -253,7 +253,7 @@ class Outages:
 
     def held_topics(self) -> dict[str, FailureRow]:
         """
-        Return the topics that the breaker holds or is about to retry. The lock is held.
+        Return the topics that the breaker holds or is about to retry, under the lock.
 
         A topic is left out if its hold was lifted. A topic whose hold has ended is also
         left out if this member has no record of the topic, because the current owner

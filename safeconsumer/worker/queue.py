@@ -463,7 +463,7 @@ class Queue:
             self._make_ready(lane)
             self.notify()
 
-    # ------------------------------------------------------------ how many at a time
+    # ------------------------------------------------------------ size of a hand-over
 
     def _size(self, lane: Lane) -> int:
         is_shared = self.is_shared(lane)
@@ -471,7 +471,7 @@ class Queue:
         pace = max(lane.epoch.pace, 1e-9)
         return min(self.policy.quantum, max(1, int(seconds / pace)))
 
-    # ------------------------------------------------------------ tasks come back
+    # ------------------------------------------------------------ returned tasks
 
     def task_returned(self, task: Task) -> None:
         """Note that a task of a closed epoch has returned."""

@@ -240,8 +240,9 @@ class Worker:
             ForkedConsumerError: the worker was made before this process was forked.
             JournalError: the consumer keeps a journal, which cannot be written.
             BaseException: a handler's exception that is not an ``Exception``, such as
-                ``SystemExit``; or any exception of ``poll``. Before it is raised,
-                running handlers are drained, and completed records are committed.
+                ``SystemExit``; or any exception of ``poll``. Running handlers are
+                drained and completed records are committed before the exception is
+                raised.
         """
         self._check_new()
         with taking_signals(signals, lambda _: self.stop()):

@@ -1,4 +1,4 @@
-"""Figures: measured values, their targets, and the report of all of them."""
+"""Defines measured figures and their targets, and reports them."""
 
 import contextlib
 import datetime as dt
@@ -18,15 +18,15 @@ _DISTRIBUTIONS = (
 )
 
 Values = Mapping[str, Sequence[float]]
-"""By arm: the values, one for each lap, pairs at the same place."""
+"""The values of each arm, one per lap; values at the same index form a pair."""
 
 
 @frozen
 class Figure:
     """
-    A measured value with its unit; it belongs to a row, which ``--only`` names.
+    A measured value with its unit; ``--only`` selects figures by their ``row``.
 
-    A bound of the target may be None; without both the figure is for information.
+    Each bound of the target may be None; a figure without bounds is only informative.
     ``rounds`` has the raw values, ``note`` explains how they were measured.
     """
 
@@ -38,7 +38,7 @@ class Figure:
     at_least: float | None = field(default=None, kw_only=True)
     rounds: Values = field(factory=dict, kw_only=True)
     note: str = field(default="", kw_only=True)
-    # The quartiles of the values whose median it is.
+    # The quartiles of the values of which ``measured`` is the median.
     spread: Sequence[float] = field(factory=tuple, kw_only=True)
 
     @property
@@ -51,21 +51,21 @@ class Figure:
 
     @property
     def passed(self):
-        """Whether the target is reached; None if there is none."""
+        """Whether the target is reached; None if the figure has no target."""
         if self.target is None:
             return None
         above = self.at_least is None or self.measured >= self.at_least
         return above and (self.at_most is None or self.measured <= self.at_most)
 
 
-def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
+def ratio(  # noqa: PLR0913 - a comparison has two sides, a name and a target
     row, name, taken, over, under, *, at_most=None, at_least=None, scale=1.0, note=""
 ):
     """
-    Return the median of the ratios of values of two arms that were measured side by side.
+    Return the median ratio of the paired values of two arms.
 
-    A slow moment of the machine affects both values of a pair. The report multiplies raw
-    values by ``scale``.
+    The values of a pair are measured together, so a slow phase of the machine affects
+    both. The report multiplies raw values by ``scale``.
     """
     pairs = zip(taken[over], taken[under], strict=True)
     ratios = [one / other for one, other in pairs]
@@ -85,7 +85,7 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     )
 
 
-def median(  # noqa: PLR0913 - as a figure has fields
+def median(  # noqa: PLR0913 - one for each field of a figure
     row, name, values, unit, *, at_most=None, note=""
 ):
     return Figure(
@@ -108,7 +108,7 @@ def _middle(values):
 
 
 def percentiles(row, name, values, targets, note=""):
-    """Yield percentiles of milliseconds, each with its upper target."""
+    """Yield a figure for each percentile of these milliseconds, with its upper bound."""
     for percent, at_most in targets.items():
         yield Figure(
             row,
@@ -122,7 +122,7 @@ def percentiles(row, name, values, targets, note=""):
 
 
 def percentile(values, percent):
-    """Return the smallest value that at least this many percent do not exceed."""
+    """Return the smallest value that at least this percentage of values do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]
@@ -137,8 +137,10 @@ def judged(row, name, values, rounds):
     """
     Compare the costs of ``now`` with those of ``before``; less is better.
 
-    ``now`` may cost 2 % more, or twice the largest difference that the same state showed in
-    any round: figures of one round share its processes, and their random effects.
+    ``now`` may cost 2 % more, or twice the largest difference between two measurements
+    of the same state in any round. The difference is taken per round because the laps
+    of one round share their processes, and thereby the random effects of those
+    processes.
     """
     again, now = values["now again"], values["now"]
     pairs = [one / other for one, other in zip(again, now, strict=True)]

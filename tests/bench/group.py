@@ -18,7 +18,7 @@ _PAUSE = 0.03  # seconds between two tries
 
 
 def obeying(stage):
-    """Measure from the broker's acknowledgement of a hold until a member obeys it."""
+    """Measure the time from the broker's acknowledgement of a hold to its effect."""
     times = {HoldsPlaced: [], HoldsRemoved: []}
 
     def note(event):
@@ -47,7 +47,7 @@ def obeying(stage):
 
 
 def starting(stage):
-    """Measure the time from constructor to first record, with many holds on the topic."""
+    """Measure the time to the first record, with many holds on the holds topic."""
     count = _HOLDS // stage.sizes.scale
     with Team(stage.broker, partitions=4, records=5) as team:
         scopes = (f"elsewhere-{n // 100}:{n % 100}" for n in range(count))
@@ -77,11 +77,11 @@ def _first_record(team, **settings):
 
 
 def reporting(stage):
-    """Read the reports of a thousand members."""
+    """Measure how long one status call takes with the reports of a thousand members."""
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)
         assigned = {team.topic: ((0, 3),)}
-        for _ in range(5):  # one interval after another, as members do
+        for _ in range(5):  # five reporting intervals of all members
             for number in range(_MEMBERS):
                 one = Report(
                     group=team.group,
@@ -108,7 +108,7 @@ def reporting(stage):
                 seconds.append(time.monotonic() - began)
                 assert len(found) == _MEMBERS
     name = f"status of {_MEMBERS} members"
-    note = "5 reports of each on the topic; all that one status call asks for"
+    note = "5 reports of each on the topic; with all requests of one status call"
     yield median("reporting", name, seconds, "s", at_most=2.0, note=note)
 
 

@@ -1,4 +1,4 @@
-"""The cost of a member on another client over its library's own consumer."""
+"""Compares the CPU of members on other clients with their libraries' own consumers."""
 
 from tests.bench.figures import median, ratio
 from tests.bench.workers import lapped
@@ -6,10 +6,11 @@ from tests.bench.workers import lapped
 _PARTITIONS = 8
 _RECORDS = 200_000
 _NOTE = (
-    "CPU of the thread that reads records of 100 bytes, all fetched before, and looks at "
-    "key, value and offset"
+    "CPU of the thread that reads fetched records of 100 bytes, and looks at "
+    "their keys, values and offsets"
 )
-# By how it is called: the client, the most records of a call, and the limit over stock.
+# For each method: the client, the most records of a call, and the limit relative to
+# stock.
 _CALLS = {
     "poll": ("confluent-kafka, tuned", None, 1.5),
     "consume": ("confluent-kafka, tuned", 500, 1.2),
@@ -19,7 +20,7 @@ _CALLS = {
 
 
 def compared(stage, call, *, is_held):
-    """Let both read the same records; the hold, if any, is of a partition without records."""
+    """Let both consumers read the same records, ours with a hold if ``is_held``."""
     client, max_records, most = _CALLS[call]
     records = _RECORDS // stage.sizes.scale
     topic = stage.topic(_PARTITIONS, empty=1, records=records)

@@ -9,17 +9,17 @@ _STATUS = Path("/proc/self/status")
 
 def peak_mb():
     """
-    Return its peak resident memory, in MB.
+    Return the peak resident memory of this process, in MB.
 
-    Linux's ``ru_maxrss`` begins with the value of the
-    parent process, so small programs of a big parent all look the same; the kernel's own
-    high-water mark does not.
+    Linux's ``ru_maxrss`` starts with the value of the parent process, so all small
+    children of a big process have the same value. The kernel's ``VmHWM`` does not
+    include that value.
     """
     return _marked("VmHWM")
 
 
 def resident_mb():
-    """Return the resident memory now, in MB; the peak if /proc is missing."""
+    """Return the current resident memory in MB, or the peak if /proc is missing."""
     return _marked("VmRSS")
 
 

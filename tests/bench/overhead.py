@@ -1,4 +1,4 @@
-"""The cost of safety over the stock client: promise P15."""
+"""Measures the cost of safety over the stock client, which promise P15 limits."""
 
 import os
 from collections import defaultdict
@@ -12,10 +12,10 @@ from tests.harness.processes import ran_python
 FULL, QUIET = 8, 20
 _LIMIT = 1.02
 
-# Ways to read: the most records of one call, None for one by one.
+# Ways to read, each with the most records of a call; None stands for iteration.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
 _BY_ITERATION = {"iteration": None}
-# The same client twice shows how far a ratio differs from 1 at random.
+# A second arm with the same client shows how far a ratio differs from 1 at random.
 _CONTROL = "stock again, 0 paused"
 _ALIKE = (
     "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
@@ -26,7 +26,7 @@ _ALIKE = (
 
 
 def read(stage, kinds, max_records):
-    """Let arms read the same records lap by lap."""
+    """Let arms read the same records, one arm after another in each lap."""
     sizes = stage.sizes
     how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
     return lapped(
@@ -34,7 +34,7 @@ def read(stage, kinds, max_records):
     )
 
 
-def _per_record(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
+def _per_record(  # noqa: PLR0913, PLR0917 - two arms, a row and its target
     stage, row, name, taken, over, under, limit, note=""
 ):
     cpu = taken["cpu"]
@@ -45,7 +45,7 @@ def _per_record(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
 
 
 def compared(stage, row, modes):
-    """Read as a group member, without holds and with 20 on partitions without records."""
+    """Compare group members without holds, and with holds on 20 empty partitions."""
     topic = stage.topic(FULL, empty=QUIET, records=stage.sizes.records)
     every = {"partitions": FULL + QUIET, "is_member": True}
     kinds = {
@@ -67,7 +67,7 @@ def compared(stage, row, modes):
 
 
 def many_holds(stage):
-    """Place holds on partitions of subscribed topics that do not exist yet."""
+    """Measure a consumer with many holds on partitions of missing topics."""
     count, row = stage.sizes.strangers, "many-holds"
     topic = stage.topic(FULL, records=stage.sizes.records)
     kinds = {
@@ -90,10 +90,10 @@ def many_holds(stage):
 
 def ten_thousand(stage):
     """
-    Time ``pause`` and ``resume`` of one partition of ten thousand.
+    Time ``pause`` and ``resume`` of one of ten thousand assigned partitions.
 
-    The embedded broker runs in another process, as a real broker on this machine cannot
-    carry so many partitions.
+    The consumer runs in its own process and reads from an embedded broker, because a
+    real broker on this machine cannot serve so many partitions.
     """
     row, sizes = "ten-thousand", stage.sizes
     with EmbeddedBroker() as broker:
@@ -120,7 +120,7 @@ _SCRIPT = (
 
 
 def timed(stage, imports):
-    """Import in fresh interpreters, alternately; compiled files exist already."""
+    """Time each import in fresh interpreters, in turns, after a first uncounted lap."""
     taken = defaultdict(lambda: defaultdict(list))
     for lap in range(-1, 3 * stage.sizes.rounds):
         for name in in_turns(list(imports), lap):
@@ -135,9 +135,9 @@ def timed(stage, imports):
 
 
 def imports(stage):
-    """Import the class, and kafka-python's."""
+    """Compare the import of our class with that of kafka-python's."""
     taken = timed(stage, {one: (one, {}) for one in (_STOCK, SAFE)})
-    # An import never waits: wall time beyond CPU time comes from other processes.
+    # An import never waits, so other processes cause all wall time beyond the CPU time.
     for name, limit in (("CPU", 1.25), ("wall", None)):
         what = f"{SAFE}, {name} / stock"
         note = "raw values in milliseconds"

@@ -1,7 +1,8 @@
 """
-Compares this state with the last landed one: CPU, time and memory, row by row.
+Compares the CPU, time and memory of this state with those of the last landed one.
 
-Both are processes that take turns on the same records, three rounds of fresh ones.
+Processes of both states take turns on the same records. Each of three rounds starts
+fresh processes.
 """
 
 from tests.bench import overhead, throughput, worker
@@ -39,7 +40,7 @@ def _reading(row):
 
 
 def holds(stage):
-    """Read with 20 holds on partitions without records, decoded in Python."""
+    """Compare members with holds on 20 empty partitions, which decode records in Python."""
     full, quiet = overhead.FULL, overhead.QUIET
     topic = stage.topic(full, empty=quiet, records=stage.sizes.records)
     how = {"quiet": quiet, "partitions": full + quiet, "is_member": True}
@@ -61,7 +62,7 @@ def imports(stage):
 
 
 def no_op(stage):
-    """Let a worker handle records with a handler that does nothing."""
+    """Compare workers whose handler does nothing."""
     count = stage.sizes.records * 5
     topic = stage.filled(worker.SPREAD, count, keys=worker.KEYS)
     for mode in ("partition", "unordered", "key"):
@@ -75,7 +76,7 @@ def no_op(stage):
 
 
 def resident(stage):
-    """Run a member that receives no records."""
+    """Compare the memory of members that receive no records."""
     topic = stage.topic(overhead.FULL)
     how = {"partitions": overhead.FULL, "is_member": True}
     kinds = {

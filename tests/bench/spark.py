@@ -1,9 +1,9 @@
 """
-Measures the Spark source against the official one, tuned alike and at its defaults.
+Compares the Spark source with the official one, equally tuned and at its defaults.
 
-One session runs the arms forwards and backwards, and drops the first queries. Close
-comparisons use queries of twenty seconds and more, whose number of records is chosen
-after a first query has shown the speed of the machine.
+One session runs the arms in alternating order, and discards the results of the first
+queries. Close comparisons use queries of at least twenty seconds. A first query shows
+the speed of the machine, from which the program chooses the number of records.
 """
 
 import atexit
@@ -29,7 +29,7 @@ PYTHON = "safekafka_python"
 _PARTITIONS = 8
 _SIZE = 100
 _SMALL = 1_000
-# The start and end of a query take about a second, and vary by chance.
+# Starting and stopping a query takes about a second, which varies by chance.
 _LEAST_SECONDS = 20.0
 _SECONDS = 23.0
 
@@ -37,7 +37,7 @@ _SECONDS = 23.0
 @frozen(kw_only=True)
 class Read:
     rows: int  # rows that the query read
-    inside: float  # seconds within its batches
+    inside: float  # seconds within the query's batches
     wall: float  # seconds from start to end
     cpu: float  # seconds of CPU of driver and JVM
     triggers: tuple[float, ...]  # milliseconds of each batch that had rows
@@ -62,11 +62,11 @@ class Bench:
 
     @contextmanager
     def long_topic(self, size, codec="none", **options):
-        """Lend a topic that the official source reads for long enough, and its records."""
+        """Lend a topic that the official source reads long enough, and its record count."""
         records = self.records * _SIZE // size
         while True:
             with self.topic(records, size, codec) as name:
-                self.read("kafka", name, **TUNED, **options)  # it loads classes
+                self.read("kafka", name, **TUNED, **options)  # this query loads classes
                 seen = self.read("kafka", name, **TUNED, **options)
                 if seen.wall >= _SECONDS / self._stage.sizes.scale:
                     yield name, records
@@ -102,10 +102,11 @@ class Bench:
         )
 
     def interleaved(self, *arms):
-        arms[0]()  # dropped: it loads classes
+        arms[0]()  # uncounted, because this query loads classes
         taken = [[] for _ in arms]
         for number in range(self.rounds):
-            # Forwards and backwards: the second arm finds the caches of the first one.
+            # The order alternates, because the second arm uses the caches that the
+            # first filled.
             order = range(len(arms))
             for at in order if number % 2 == 0 else reversed(order):
                 taken[at].append(arms[at]())
@@ -119,7 +120,7 @@ class Bench:
 
 
 def throughput(bench, row, size, codec):
-    """Compare with the official source, tuned alike."""
+    """Compare our source with the official one, equally tuned."""
     with bench.long_topic(size, codec) as (topic, records):
         tuned, ours = bench.interleaved(
             lambda: bench.read("kafka", topic, **TUNED),
@@ -136,7 +137,7 @@ def throughput(bench, row, size, codec):
 
 
 def one_batch(bench, row, source, options, limit):
-    """Compare a source with the official one, which has these options, in one batch."""
+    """Compare a source with the official one with these options, in one batch."""
     with bench.topic(bench.records, _SIZE) as topic:
         official, ours = bench.interleaved(
             lambda: bench.read("kafka", topic, **options),
@@ -149,7 +150,7 @@ def one_batch(bench, row, source, options, limit):
 
 
 def small_batches(bench):
-    """Compare the time of a trigger with 1,000 rows of each of 8 partitions."""
+    """Compare the times of micro-batches of 1,000 rows from each of 8 partitions."""
     limit = {"maxOffsetsPerTrigger": str(_PARTITIONS * _SMALL)}
     with bench.long_topic(_SIZE, **limit) as (topic, records):
         official, ours = bench.interleaved(
@@ -163,7 +164,7 @@ def small_batches(bench):
 
 
 def python_small(bench):
-    """Time triggers of 20,000 rows that few tasks read."""
+    """Time micro-batches of 20,000 rows with a task for each range, and with one task."""
     limit = {"maxOffsetsPerTrigger": "20000"}
     with bench.topic(bench.records, _SIZE) as topic:
         official, single, grouped = bench.interleaved(
@@ -203,7 +204,7 @@ def _ratio(row, name, ours, official, value, **limits):
 
 
 class PythonSource(SafeKafkaSource):
-    """The source in pure Python, under another name than the shim."""
+    """The source in pure Python, under a name that differs from the shim's."""
 
     @classmethod
     def name(cls):
@@ -212,7 +213,7 @@ class PythonSource(SafeKafkaSource):
 
 @cache
 def _session():
-    # Consumers of queries that have ended are kept for minutes, with their buffers.
+    # The JVM keeps the consumers of stopped queries for minutes, with their buffers.
     settings = {"spark.driver.memory": "4g"}
     settings["spark.sql.streaming.numRecentProgressUpdates"] = "10000"
     session = session_with(**settings)
@@ -226,7 +227,7 @@ def _row(of, *more):
     return lambda stage: of(Bench(_session(), stage), *more)
 
 
-# The targets differ from 1 by a few hundredths.
+# Some targets differ from 1 by only a few hundredths.
 ROWS = {
     "read-100": _row(throughput, "read-100", 100, "none"),
     "read-100-lz4": _row(throughput, "read-100-lz4", 100, "lz4"),

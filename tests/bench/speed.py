@@ -1,4 +1,4 @@
-"""Measures the speed of all clients, side by side, and writes the table of the pages."""
+"""Measures the speed of all clients, and writes the tables of README and of a page."""
 
 import json
 from pathlib import Path
@@ -14,10 +14,10 @@ from tests.harness.processes import ROOT
 ROUNDS = 2
 RESUMED = "500 records after resume"
 TOGGLED = "pause, resume of one partition"
-_RECORDS = 200_000  # more records than a client has fetched when it pauses
+_RECORDS = 200_000  # more records than a client prefetches before the pause
 
 DATA = Path(__file__).with_name("speed.json")
-# Rows with a value of each client in its unit: title, row and name in the report.
+# Rows with the value of each client: title, row and name in the report.
 _VALUES = {
     "resumed": ("500 records after `resume`: ms", "resumed", RESUMED),
     "toggled": ("`pause`, `resume` of a partition: us", "resumed", TOGGLED),
@@ -30,8 +30,8 @@ _VALUES = {
         CPU,
     ),
 }
-README = ROOT / "README.md"  # without the clients' versions, which the other page has
-# By page, its rows out of these and of those of reading.
+README = ROOT / "README.md"  # has a short stamp without the clients' versions
+# The rows of each page's table, from ``_VALUES`` and ``READING``.
 PAGES = {
     README: ("500", "10KB", "p50"),
     ROOT / "docs" / "explanation" / "speed.md": (*READING, *_VALUES),
@@ -40,9 +40,10 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 
 
 def resumed(stage):
-    """Time ``resume`` after half a second's pause in the middle of a backlog."""
+    """Time ``resume`` after a pause of half a second, while records remain."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # By default a request may still be in flight for this long at the resume.
+    # A fetch that was sent before the resume may wait this long, which is Kafka's
+    # default.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)
@@ -60,7 +61,7 @@ ROWS = throughput.ROWS | trickle.ROWS | {"resumed": resumed}
 
 
 def write(result):
-    """Store the figures of a report of ``speed`` that the table needs; write the pages."""
+    """Store the figures that the tables need from a report of ``speed``; write the pages."""
     DATA.write_text(_text(kept(result)), "utf-8")
     for page in PAGES:
         page.write_text(written(page, page.read_text("utf-8")), "utf-8")
@@ -73,7 +74,7 @@ def _text(data):
 
 
 def kept(result):
-    """Return the table's figures out of a report: by row those of each client."""
+    """Return the figures that the tables need from a report, by row and client."""
     versions = [
         f"{name} {result['versions'][name]}"
         for name in ("aiokafka", "confluent-kafka", "kafka-python")
@@ -105,7 +106,7 @@ def _rounded(found, names):
 
 
 def written(page, text):
-    """Return a page's text with the table of the data; a dash is not measured."""
+    """Return a page's text with its table; a dash stands for an unmeasured value."""
     data = json.loads(DATA.read_text("utf-8"))
     lines = [[f"ours / theirs: {SPEED}; {CPU}", *_OTHERS], ["---"] * (1 + len(_OTHERS))]
     for row in PAGES[page]:
@@ -132,7 +133,7 @@ def _ratios(values):
 
 
 def _short(values, client):
-    """Return a value with two digits, or all before the point."""
+    """Return a client's value with two significant digits, or as an integer from 10."""
     if client not in values:
         return "-"
     value = values[client]
@@ -140,7 +141,7 @@ def _short(values, client):
 
 
 def _put(page, text):
-    """Return the page with this text between its marks."""
+    """Return the page with this text between its two marker comments."""
     first = "<!-- speed: by python -m tests.bench speed --kafka=java --write -->"
     last = "<!-- speed -->"
     before, found, rest = page.partition(first)

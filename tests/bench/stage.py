@@ -1,4 +1,4 @@
-"""The broker and topics of the measurements, and their sizes."""
+"""Provides the broker, the topics and the sizes of the measurements."""
 
 import contextlib
 import itertools
@@ -11,8 +11,8 @@ from typing import Any
 from attrs import field, frozen
 
 _PRODUCE_TIMEOUT = 120.0
-_TRANSACTIONS, _ABORTED = 20, 4  # of a topic; each fourth one is aborted
-# The cleaner takes closed segments only; a segment is closed after this many ms.
+_TRANSACTIONS, _ABORTED = 20, 4  # per topic; each fourth one is aborted
+# The log cleaner compacts closed segments only; a segment is closed after 200 ms.
 _COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
@@ -26,15 +26,15 @@ _numbers = itertools.count(1)
 
 @frozen(kw_only=True)
 class Sizes:
-    """The sizes of a measurement: rounds of processes, laps in each, records of a lap."""
+    """The sizes of a measurement, such as its rounds of processes and the laps in each."""
 
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
     seconds: float = 1.0  # the duration of a lap that is limited by time
-    assigned: int = 10_000  # partitions of a consumer with many
-    strangers: int = 100_000  # holds of a consumer with many
-    tries: int = 200  # tries of a figure with percentiles
+    assigned: int = 10_000  # partitions of one consumer in ``ten-thousand``
+    strangers: int = 100_000  # holds of one consumer in ``many-holds``
+    tries: int = 200  # samples of a figure with percentiles
     scale: int = 1  # the divisor of all large sizes
 
 
@@ -52,27 +52,27 @@ BRIEF = Sizes(
 
 @frozen(kw_only=True)
 class Case:
-    """One kind of records in one topic."""
+    """The properties of a topic and of its records."""
 
     partitions: int = 8  # the number of partitions with records
     empty: int = 0  # the number of partitions without records
     size: int = 100  # bytes of a value
     codec: str = "none"  # the producer's `compression.type`
-    is_alone: bool = False  # whether each record is a batch, as with linger 0
-    headers: int = 0  # headers of each record, which then has a key, too
-    is_transactional: bool = False  # if so, a quarter is aborted
-    is_compacted: bool = False  # if so, every second record is gone
+    is_alone: bool = False  # whether each record is its own batch
+    headers: int = 0  # the number of headers of each record
+    is_transactional: bool = False  # if so, a quarter of the records is aborted
+    is_compacted: bool = False  # if so, every second record is removed
 
     def readable(self, records):
-        """Return the number of written records that a consumer gets."""
+        """Return how many of the written records a consumer receives."""
         if self.is_transactional:
             return records - records // _ABORTED
-        # One more record in each partition closes the segment that has the others.
+        # An extra record in each partition closes the segment of the preceding records.
         return records // 2 + self.partitions if self.is_compacted else records
 
 
 def send(producer, topic, **record):
-    """Hand a record over; wait for room where the producer's queue is full."""
+    """Hand a record to the producer; wait while the producer's queue is full."""
     while True:
         try:
             return producer.produce(topic, **record)
@@ -82,11 +82,11 @@ def send(producer, topic, **record):
 
 @frozen(kw_only=True)
 class Stage:
-    broker: Any  # an object of any kind that the test suite runs on
-    sizes: Sizes = field(factory=Sizes)  # how much is measured
-    # By arm: the environment of its process, where states of the package are compared.
+    broker: Any  # one of the broker objects of the test suite
+    sizes: Sizes = field(factory=Sizes)  # the sizes of the measurements
+    # The environment variables of each arm, if states of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
-    # The last topic that rows share: its name, by its contents.
+    # The name of the last shared topic, by its contents.
     _shared: dict[tuple[Case, int], str] = field(factory=dict, init=False)
 
     def arm(self, kind, client, **settings):
@@ -108,10 +108,10 @@ class Stage:
 
     def filled(self, case, records, keys=None):
         """
-        Make a topic with records like an application's, evenly; return its name.
+        Make a topic with typical records on all partitions; return its name.
 
-        Values consist of words, which a codec shrinks to a half or a third; keys have
-        eight bytes.
+        Values consist of words, which a codec compresses to a half or a third. Keys
+        have eight bytes.
         """
         settings = _COMPACTED if case.is_compacted else None
         name = self._empty(case.partitions + case.empty, settings)
@@ -123,7 +123,7 @@ class Stage:
                 (f"header-{one}", b"%08d" % one) for one in range(case.headers)
             ],
         }
-        if case.is_compacted:  # two successive records of a partition have the same key
+        if case.is_compacted:  # successive records of a partition share a key
             how["key"] = lambda number: (
                 b"%d-%d" % (number // turn, number % case.partitions)
             )
@@ -143,7 +143,7 @@ class Stage:
 
     @contextlib.contextmanager
     def _producer(self, case=Case(), **settings):
-        import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
+        import confluent_kafka  # noqa: PLC0415 - an extra; --help works without it
 
         producer = confluent_kafka.Producer(
             {
@@ -170,14 +170,14 @@ class Stage:
                 producer.begin_transaction()
                 some = range(number * each, (number + 1) * each)
                 _write(producer, name, case.partitions, some, **how)
-                producer.flush()  # an abort drops records that are not sent yet
+                producer.flush()  # an abort would drop unsent records
                 if number % _ABORTED:
                     producer.commit_transaction()
                 else:
                     producer.abort_transaction()
 
     def _compact(self, name, case, records, how):
-        """Wait until the older record of each key is gone."""
+        """Wait until the log cleaner has removed the older record of each key."""
         time.sleep(2 * int(_COMPACTED["segment.ms"]) / 1000)
         last = range(records, records + case.partitions)
         with self._producer() as producer:
@@ -210,7 +210,7 @@ class Stage:
         return found
 
     def shared(self, case, records):
-        """Return a topic as :meth:`filled` makes it: the last one, if it is the same."""
+        """Return a topic as :meth:`filled` makes it; reuse the last such topic."""
         if (case, records) not in self._shared:
             self.drop_shared()
             self._shared[case, records] = self.filled(case, records)
@@ -221,12 +221,12 @@ class Stage:
             self.drop(self._shared.popitem()[1])
 
     def drop(self, topic):
-        """Delete a topic of a real broker; an embedded one ends with the measurement."""
+        """Delete the topic if the broker is real; an embedded broker stops soon anyway."""
         if self.broker.is_real:
             self.broker.delete_topic(topic)
 
 
-def _write(  # noqa: PLR0913, PLR0917 - records have so many properties
+def _write(  # noqa: PLR0913, PLR0917 - a record has many properties
     producer, topic, partitions, numbers, values, key=None, headers=()
 ):
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Builds two states of the package, so that processes of both work side by side."""
+"""Builds two states of the package, so that a benchmark can alternate between them."""
 
 import compileall
 import contextlib
@@ -17,11 +17,12 @@ _DAY = 24 * 60 * 60
 
 def landed(checkout=ROOT):
     """
-    Return the last landed state, as a commit.
+    Return the commit of the last landed state.
 
-    That is where this one left origin's main, or main where there is no origin. For a commit
-    of main it is the newest earlier commit that is older by a day, as a nightly run compares
-    with the day before; or its parent, if all are younger.
+    On a branch this is the commit at which the branch left origin's main, or main if
+    there is no origin. On main, where a nightly run compares with the day before, it is
+    the newest commit that is at least a day older; or the parent, if all commits are
+    younger.
     """
     head = _git(checkout, "rev-parse", "HEAD")
     for main in ("origin/main", "main"):
@@ -39,10 +40,10 @@ def landed(checkout=ROOT):
 @contextlib.contextmanager
 def built(against):
     """
-    Build a commit and the working tree; yield the environments of their arms.
+    Build a commit and the working tree; yield the environment variables of each arm.
 
-    The arms are ``before``, ``now``, and ``now again``, which shows random differences. They
-    run this tree's benchmarks, each with its state's package.
+    The arms are ``before``, ``now``, and ``now again``, which shows random differences.
+    All arms run the benchmarks of the working tree, each with the package of its state.
 
     Raises:
         SystemExit: git does not know the commit, or a state cannot be built.
@@ -59,13 +60,13 @@ def built(against):
 
 
 def environment(folder):
-    """Let processes take the package from this folder, all else from this checkout."""
-    # Without the second one, Python would look into the current folder first.
+    """Return variables that make a process import the package from this folder."""
+    # Without PYTHONSAFEPATH Python would search the current folder first.
     return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
 
 
 def _installed(source, folder):
-    """Build a wheel, with compiled code, and unpack it, as pip does."""
+    """Build a wheel with compiled code, and unpack it as pip does."""
     wheels = folder.with_suffix(".dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
     _output(command, source)

@@ -1,4 +1,4 @@
-"""Records per second, CPU per record and peak memory of all clients, side by side."""
+"""Compares records per second, CPU per record and peak memory of all clients."""
 
 from attrs import field, frozen
 
@@ -10,16 +10,16 @@ SPEED, CPU = "records/s", "CPU per record"
 LAPS = 4  # in each round
 STOCK, OURS, TUNED = "kafka-python", "safe-compiled", "confluent-kafka, tuned"
 CLIENTS = (STOCK, OURS, "aiokafka", TUNED)
-# More records of 100 B than a second reads; of larger ones several times fewer, which
-# are read again.
+# The bytes of a topic. With values of 100 bytes a client needs over a second to read
+# them. Topics with larger values have fewer records, which the client reads repeatedly.
 _BYTES = 300_000_000
-_STEP = 2_400  # a common divisor of the records of all cases
-_ALONE = 20  # a broker takes this many times fewer records if each is a separate batch
+_STEP = 2_400  # a divisor of the number of records of each case
+_ALONE = 20  # the factor by which separate batches slow a broker down
 
 
 @frozen(kw_only=True)
 class Row:
-    """Records of one kind, read in one way, and the targets."""
+    """The records and the calls of one comparison, with its targets."""
 
     title: str  # the title in the tables of pages
     case: Case = field(factory=Case)
@@ -103,7 +103,7 @@ READING = {
 
 
 def read(stage, row, arms, laps=LAPS):
-    """Let arms read the same records; return us per record, and the peak in MB."""
+    """Let arms read the same records; return us per record, and the peak memory in MB."""
     case = row.case
     each = (case.size + 20) * (_ALONE if case.is_alone else 1) * stage.sizes.scale
     records = max(1, _BYTES // each // _STEP) * _STEP
@@ -130,7 +130,7 @@ def read(stage, row, arms, laps=LAPS):
 
 
 def compared(stage, name):
-    """Yield the cost of each client, and the ratio of ours to each other one."""
+    """Yield the figures of each client, and the ratio of ours to those of the others."""
     row = READING[name]
     taken = read(stage, row, {one: {"client": one} for one in CLIENTS})
     cpu = taken["cpu"]

@@ -1,8 +1,8 @@
 """
-Latency and CPU of records that come one by one.
+Measures the latency and CPU of records that are produced one by one.
 
-All clients are members of groups, each with all partitions of one topic, and take
-turns.
+Each client is the only member of its group, and owns all partitions of its own topic.
+The clients take turns.
 """
 
 import threading
@@ -17,7 +17,7 @@ from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, STOCK
 from tests.bench.workers import arms, in_turns
 
 P50, P99 = "produced to returned, p50", "produced to returned, p99"
-# By measured value: its name, its unit, and the number of units in a second.
+# The name and the unit of each measured value, and the number of units in a second.
 _MEASURED = {
     "p50": (P50, "ms", 1e3),
     "p99": (P99, "ms", 1e3),
@@ -27,7 +27,7 @@ _MEASURED = {
 
 @frozen(kw_only=True)
 class Flow:
-    """Records that come evenly to all partitions; the targets, by value and client."""
+    """A flow of records to all partitions evenly, with targets by value and client."""
 
     partitions: int
     rate: float  # records per second
@@ -56,8 +56,8 @@ def measured(stage, row):
     if not stage.broker.is_real:
         message = (
             f"{row} needs Apache Kafka (--kafka=java or --bootstrap): the embedded "
-            "broker answers a waiting request when its time is over, and not when a "
-            "record comes"
+            "broker answers a waiting fetch only at its time limit, not when a "
+            "record arrives"
         )
         raise SystemExit(message)
     taken = defaultdict(lambda: defaultdict(list))
@@ -86,7 +86,7 @@ def _round(stage, flow, number, taken):
 def _followed(stage, arm, topic, flow):
     records = max(50, flow.records // stage.sizes.scale)
     arm.begin("follow", records=records)
-    # The arm need not poll yet: its first records are those that wait.
+    # The arm may start to poll later, because the first records wait for it.
     _produce(stage, topic, flow, records)
     return arm.answer(60.0)
 
@@ -94,7 +94,7 @@ def _followed(stage, arm, topic, flow):
 def _produce(stage, topic, flow, records):
     import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
-    # The value is the time, as processes on one machine have one clock.
+    # The value is the time of production: all processes of a machine share one clock.
     settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1, "linger.ms": 0}
     producer = confluent_kafka.Producer(settings)
     # Connects the producer before the first record.

@@ -1,4 +1,4 @@
-"""Measures the cost of a worker over a simple poll loop on the same consumer."""
+"""Compares the CPU of a worker with that of a simple poll loop."""
 
 from tests.bench.figures import median, ratio
 from tests.bench.stage import Case
@@ -12,12 +12,12 @@ _RATIOS = {
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 2.2}
 SPREAD = Case(partitions=16)
-# The number of keys, like customers: every poll has some records of each.
+# The number of distinct keys, so low that every poll returns records of each key.
 KEYS = 97
 
 
 def run(stage, arms, rounds=None, laps=1):
-    """Let workers, and loops, handle the same records."""
+    """Let workers and poll loops process the same records."""
     kinds = {name: stage.arm("working", "safe", **arm) for name, arm in arms.items()}
     rounds = rounds or stage.sizes.rounds
     return lapped(kinds, "run", rounds=rounds, laps=laps, warm_up=None)
@@ -44,7 +44,7 @@ def no_op(stage):
 
 
 def processes(stage):
-    """Measure the worker's own CPU per record; handlers in other processes do nothing."""
+    """Measure the CPU per record of a worker whose handlers run in processes."""
     count = stage.sizes.records // 4
     topic = stage.filled(SPREAD, count)
     shared = {"topic": topic, "records": count, "concurrency": 2}

@@ -1,8 +1,8 @@
 """
-Arms of a measurement, each in its own process, controlled step by step.
+Runs each arm of a measurement in its own process, step by step.
 
-The processes run side by side and work in turns, so that a slow moment of the machine affects
-all arms, and the memory of one arm none of the others.
+The processes run at the same time and take turns, so a slow phase of the machine
+affects all arms. The memory of one arm does not affect another.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class ArmError(Exception):
 
 
 class Arm:
-    """One process of ``python -m tests.bench.arms``; ends with the block."""
+    """One process of ``python -m tests.bench.arms``, which performs steps."""
 
     def __init__(self, kind, env=None, **settings):
         self._name = f"{kind} of {settings.get('client', 'no client')}"
@@ -29,20 +29,20 @@ class Arm:
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self):
-        """Return the arm's answer about its start, once it is ready."""
+        """Wait until the arm is ready; return its first answer."""
         return self.answer(_START_TIMEOUT)
 
     def call(self, step, timeout=240.0, **args):
-        """Let the arm do one step, and return its measurement."""
+        """Let the arm perform one step; return the measurement."""
         self.begin(step, **args)
         return self.answer(timeout)
 
     def begin(self, step, **args):
-        """Let the arm begin one step; :meth:`answer` waits for it."""
+        """Let the arm start one step; :meth:`answer` waits for the result."""
         self._say({"step": step, "with": args})
 
     def answer(self, timeout):
-        """Wait this many seconds for the step that was begun; it must not have failed."""
+        """Return the result of the started step; raise if it fails or takes too long."""
         try:
             line = self._process.take(timeout)
         except NotReachedError:
@@ -63,7 +63,7 @@ class Arm:
 
 @contextlib.contextmanager
 def arms(kinds):
-    """Start several arms at the same time; they are ready when the block begins."""
+    """Start several arms at the same time; the block runs once all are ready."""
     with contextlib.ExitStack() as stack:
         started = {}
         for name, settings in kinds.items():
@@ -75,17 +75,17 @@ def arms(kinds):
 
 
 def in_turns(names, lap):
-    """Return the names in another order each lap, so that none is always the first."""
+    """Return the names in an order in which another one is first in each lap."""
     at = lap % len(names)
     return [*names[at:], *names[:at]]
 
 
-def lapped(kinds, step, *, rounds, laps, warm_up={}, **args):  # noqa: B006 - it is read
+def lapped(kinds, step, *, rounds, laps, warm_up={}, **args):  # noqa: B006 - only read
     """
-    Let arms do a step in turns, lap by lap, in fresh processes each round.
+    Let arms perform a step in turns, lap by lap; each round starts fresh processes.
 
-    Each arm first does one step that does not count, with the arguments of ``warm_up`` in
-    place of the usual ones; if ``warm_up`` is None, without that step.
+    Each arm first performs one uncounted step, whose arguments ``warm_up`` overrides.
+    If ``warm_up`` is None, the arms skip that step.
     """
     taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):

@@ -1,11 +1,11 @@
 """
-``python -m tests.faults [PACKAGE ...]``: plants faults, and names the test that kills each.
+``python -m tests.faults [PACKAGE ...]``: plants faults, and names the killing tests.
 
-A fault is one realistic change of the package. The program plants it in a copy of the
-checkout; two copies are used side by side. The program runs the tests that the fault's
-row names, and all tests of the package if none of these fails. The exit status is 1 if a
-fault survives that its row does not call equivalent, if the tests hang or break for
-another reason, or if a row no longer fits the code.
+A fault is one realistic change of the package. The program plants each fault in a copy
+of the checkout, and uses two copies at the same time. It runs the tests that the
+fault's row names; if none of them fails, it runs all tests of the package. The exit
+status is 1 if a fault survives whose row does not call it equivalent, if the tests hang
+or break for another reason, or if a row no longer fits the code.
 """
 
 import argparse
@@ -25,7 +25,7 @@ COPIES = 2
 
 
 def main():
-    """Play the faults; return the exit status."""
+    """Plant the chosen faults and test each; return the exit status."""
     options = _options()
     faults = table.faults(options.packages)
     if options.only:
@@ -33,7 +33,7 @@ def main():
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
-    ):  # a shell may have set it to be ignored
+    ):  # a shell may have made them ignored
         signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
@@ -49,7 +49,7 @@ def main():
 
 
 def _unplantable(copy, faults):
-    """Return the rows that do not fit the code."""
+    """Return a line for each row that does not fit the code."""
     found = []
     for fault in faults:
         try:
@@ -60,7 +60,7 @@ def _unplantable(copy, faults):
 
 
 def _failing(copy, faults):
-    """Return the tests that fail without a fault, and so would kill every fault."""
+    """Return the tests that fail without a fault, and would therefore kill every fault."""
     named = dict.fromkeys(test for fault in faults for test in fault.tests)
     if not named:
         return []
@@ -73,7 +73,7 @@ def _failing(copy, faults):
 
 
 def _played(copies, faults, options):
-    """Play the faults, each in a free copy; return the outcomes that need attention."""
+    """Test each fault in a free copy; return the outcomes that need attention."""
     free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -102,7 +102,7 @@ def _played(copies, faults, options):
 
 
 def _outcome(copy, fault, options):
-    """Play a fault; return its outcome, and whether that is right."""
+    """Plant a fault and run its tests; return the outcome, and whether it is as expected."""
     began = time.monotonic()
     original = copy.read(fault.file)
     copy.write(fault.file, fault.planted(original))
@@ -110,7 +110,8 @@ def _outcome(copy, fault, options):
         named, *suite = _results(copy, fault, options)
     finally:
         copy.write(fault.file, original)
-    # The named tests have passed without a fault, the package's have not been run.
+    # The named tests have already passed without a fault; the package's tests have not
+    # run without it yet.
     unsure = [test for one in suite for test in one.failed if test not in named.failed]
     if unsure and copy.run(unsure, options.limit) != Result():
         suite = [Result(error=f"without the fault they fail, too: {', '.join(unsure)}")]
@@ -134,7 +135,7 @@ def _judged(fault, results):
 
 
 def _results(copy, fault, options):
-    """Run the fault's own tests, then its package's if none of them failed."""
+    """Run the tests that the fault's row names; if they pass, run those of its package."""
     first = () if options.all else ("-x",)
     result = copy.run(fault.tests, options.limit, *first) if fault.tests else Result()
     yield result

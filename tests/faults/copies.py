@@ -16,7 +16,7 @@ COPIED = (
     *("safeconsumer", "tests", "docs", "design"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 )
-# pytest's status if it has selected no test.
+# pytest's exit status if it has selected no test.
 _NONE_RAN = 5
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTILINE)
 
@@ -28,7 +28,7 @@ class Result:
 
     Attributes:
         failed: the tests that failed, by their ids.
-        error: the reason why pytest ran no test to its end, otherwise empty.
+        error: the reason why the run of pytest broke off; otherwise empty.
         hangs: whether the time limit ended the run.
     """
 
@@ -38,7 +38,7 @@ class Result:
 
 
 class Copy:
-    """A copy of the checkout; one thread uses it, except for :meth:`end`."""
+    """A copy of the checkout for one thread; any thread may call :meth:`end`."""
 
     def __init__(self, folder):
         self._folder, self._temporary = folder / "checkout", folder / "tmp"
@@ -46,8 +46,8 @@ class Copy:
         self._lock = threading.Lock()
         self._is_ended = False
         self._planted = 0
-        # Beside the copy: inside it, a pytest that a test starts would find the copy's
-        # settings.
+        # The temporary folder is beside the copy: a pytest that a test starts in a
+        # folder inside the copy would read the copy's settings.
         for one in (self._folder, self._temporary):
             one.mkdir(parents=True)
         for name in COPIED:
@@ -59,12 +59,12 @@ class Copy:
     def write(self, file, text):
         path = self._folder / "safeconsumer" / file
         path.write_text(text, encoding="utf-8")
-        # Python would use the bytecode of a file with the same size and time.
+        # Python reuses the bytecode of a source file with an unchanged size and time.
         self._planted += 1
         os.utime(path, (self._planted, self._planted))
 
     def run(self, tests, limit, *options):
-        """Run tests for this many seconds at most; end the processes that they started."""
+        """Run tests for at most ``limit`` seconds; kill the processes that they started."""
         process = self._start([*tests, *options])
         try:
             output, _ = process.communicate(timeout=limit)
@@ -73,7 +73,7 @@ class Copy:
         finally:
             _kill(process)
         if process.returncode == _NONE_RAN and "-m" not in options:
-            # pytest leaves these to the night.
+            # pytest's default options deselect the nightly tests, so clear the option.
             return self.run(tests, limit, "-m", "", *options)
         failed = tuple(dict.fromkeys(_FAILED.findall(output)))
         has_ended = process.returncode == 0 or (process.returncode == 1 and failed)
@@ -81,7 +81,7 @@ class Copy:
         return Result(failed, error)
 
     def end(self):
-        """End the running tests, and let no more begin."""
+        """Kill the running tests, and let no more tests start."""
         with self._lock:
             self._is_ended = True
             if self._process is not None and self._process.returncode is None:
@@ -93,9 +93,9 @@ class Copy:
             "PYTHONPATH": str(self._folder),
             "TMPDIR": str(self._temporary),
             "PYTHONHASHSEED": "0",
-            "COLUMNS": "1000",  # a narrow report is cut off
+            "COLUMNS": "1000",  # pytest truncates the lines of a narrow report
         }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would compile again
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would recompile
         quiet = ("-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider")
         with self._lock:
             if self._is_ended:
@@ -122,7 +122,7 @@ def _copy(source, target):
 
 
 def _kill(process):
-    """Kill the process and its children; a group without processes is ignored."""
+    """Kill the process and its children, if any still run."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Reads planted faults from the tables beside it, one for each package of safeconsumer."""
+"""Reads planted faults from the tables in this folder, one per package of safeconsumer."""
 
 import ast
 import functools
@@ -20,18 +20,18 @@ class UnplantableError(Exception):
 @frozen(kw_only=True)
 class Fault:
     """
-    One change of the package, which a test has to notice.
+    One change of the package, which at least one test must detect.
 
     Attributes:
-        id: stays the same when the fault is adapted to new code.
-        file: below ``safeconsumer/``.
-        function: with its class, as in ``FetchWait.end``.
-        old: the text that is replaced; it occurs once in the function.
-        new: the text in its place.
-        tests: the tests that are expected to kill it, which run first.
-        suite: the tests that run if those do not kill it.
-        equivalent: why no program can notice the change, so that no test has to.
-        hangs: whether it counts as killed when the tests exceed the limit.
+        id: a name that stays the same when the fault is adapted to new code.
+        file: the path of the changed file, relative to ``safeconsumer/``.
+        function: the changed function with its class, as in ``FetchWait.end``.
+        old: the text to replace; it occurs exactly once in the function.
+        new: the replacement of ``old``.
+        tests: the tests that are expected to kill the fault; they run first.
+        suite: the tests that run if ``tests`` do not kill the fault.
+        equivalent: the reason why no program can notice the change, if there is one.
+        hangs: whether the fault counts as killed when the tests exceed the limit.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Fault:
         Return the file's text with the fault in it.
 
         Raises:
-            UnplantableError: the function is gone, or its text has changed.
+            UnplantableError: the function is missing, or its text has changed.
         """
         lines = text.splitlines(keepends=True)
         found = _places(text).get(self.function, ())
@@ -83,7 +83,8 @@ def _in_table(path):
 
 @functools.cache
 def _places(text):
-    # The first and the last line of each function. Many rows concern one file.
+    # Returns the first and the last line of each function. The result is cached because
+    # many rows change the same file.
     places = {}
     for name, one in _functions(ast.parse(text)):
         places.setdefault(name, []).append((one.lineno - 1, one.end_lineno))
@@ -91,7 +92,7 @@ def _places(text):
 
 
 def _functions(tree, prefix=""):
-    """Return the functions with their qualified names."""
+    """Yield the functions of a module with their qualified names."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef | _Function):
             if not isinstance(node, ast.ClassDef):

@@ -1,8 +1,9 @@
 """
-Profiles of Hypothesis: the same draws in every run, or ``--hypothesis-profile=random``.
+Makes Hypothesis draw the same examples in every run, or random ones on request.
 
-A random run has other draws each time, prints for a failure how to repeat it, and keeps
-the failure in ``.hypothesis``, so that the next run tries it first.
+With ``--hypothesis-profile=random`` each run draws other examples, prints how to repeat
+a failure, and stores the failure in ``.hypothesis``, so that the next run tries it
+first.
 """
 
 import os
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.internal.conjecture import providers
 
-# Hypothesis's folder; named, because with CI set Hypothesis would keep nothing.
+# Hypothesis's folder. Without an explicit folder Hypothesis stores nothing if CI is
+# set.
 _KEPT = Path(
     os.environ.get("HYPOTHESIS_STORAGE_DIRECTORY")
     or Path(__file__).parents[2] / ".hypothesis"
@@ -31,23 +33,24 @@ settings.register_profile(
 
 
 def by_day(count):
-    """Let a test draw this many examples, or the usual number if draws are random."""
+    """Let a test draw this many examples, or Hypothesis's default in a random run."""
     is_random = settings.get_current_profile_name() == "random"
     return settings() if is_random else settings(max_examples=count)
 
 
 def make_repeatable():
     """
-    Make the draws of each test the same, whichever tests share the process.
+    Make each test draw the same examples, whichever tests share its process.
 
-    Hypothesis draws constants of the modules that are loaded so far: with several
-    workers these differ from run to run, and so do the draws of a "derandomized" test.
+    Hypothesis also draws constants that occur in the loaded modules. With several
+    workers the loaded modules differ from run to run, even for a "derandomized" test.
     """
     settings.load_profile("repeatable")
-    # Hypothesis has no setting for it. If the name moves, this is an AttributeError.
+    # Hypothesis has no setting for this. If the attribute is renamed, this line raises
+    # AttributeError.
     providers.HypothesisProvider._local_constants  # noqa: B018
     providers.HypothesisProvider._local_constants = providers.Constants()
-    # Its plugin would parse every module to find them: four seconds of CPU in a new
-    # clone.
+    # Hypothesis's plugin would parse every module to find the constants, which takes
+    # four seconds of CPU in a new clone.
     providers._get_local_constants  # noqa: B018
     providers._get_local_constants = providers.Constants

@@ -1,11 +1,11 @@
-"""Tests by Hypothesis with few examples by day, and many at night."""
+"""Makes Hypothesis draw few examples in ordinary runs, and many in nightly runs."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 
 def examples(by_day, at_night):
-    """Give a test ``most``, the number of examples that it draws."""
+    """Parametrize a test by ``most``, its number of examples."""
     more = pytest.param(at_night, marks=pytest.mark.nightly)
     return pytest.mark.parametrize("most", [by_day, more])
 

@@ -1,4 +1,4 @@
-"""Virtual environments with other packages than ours, made once per user."""
+"""Makes virtual environments with other packages, once per user."""
 
 import hashlib
 import sys
@@ -12,7 +12,7 @@ _TIMEOUT = 300.0
 
 
 def python_of(requirement):
-    """Return the interpreter that has these packages; the first call installs them."""
+    """Return an interpreter with these packages; the first call installs them."""
     folder = _folder(requirement)
     if not folder.is_dir():
         _make(folder, requirement)
@@ -33,8 +33,8 @@ def _folder(requirement):
 
 
 def _make(folder, requirement):
-    # It gets its final name once it is complete; its scripts, which have the old path,
-    # are not used.
+    # The folder gets its final name only once it is complete. Its scripts contain the
+    # old path, but are not used.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "environment"
@@ -45,5 +45,5 @@ def _make(folder, requirement):
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # otherwise another process was quicker
+            if not folder.is_dir():  # otherwise another process has created it
                 raise

@@ -1,11 +1,12 @@
-"""Names cases of ``pytest.mark.parametrize`` that pytest would number."""
+"""Makes ids for cases of ``pytest.mark.parametrize`` that pytest would only number."""
 
 
 def short(value):
     """
-    Return a name or the first characters; None, so that pytest decides, for an address.
+    Return a value's name or the start of its text; None for a text with an address.
 
-    Elements of a set are sorted by their texts, as each process has another order.
+    The elements of a set are sorted by their texts, because the order of iteration
+    differs between processes. If the function returns None, pytest makes the id.
     """
     if name := getattr(value, "__name__", None):
         return name

@@ -1,4 +1,4 @@
-"""Consumers that poll in the background while a test does something else."""
+"""Polls consumers in the background while a test does something else."""
 
 import threading
 
@@ -8,9 +8,9 @@ from tests.sim.threads import world
 
 class Polled:
     """
-    Polls consumers, each on its own thread, until its block ends.
+    Polls consumers, each on its own thread, until the ``with`` block exits.
 
-    Their records are dropped; a subclass may keep them.
+    This class drops the records; a subclass may keep them.
     """
 
     def __init__(self, *consumers):
@@ -31,7 +31,8 @@ class Polled:
             end_of(one)
 
     def _poll(self, consumer):
-        # A simulated block ends without waiting, and each of its polls costs CPU.
+        # In a simulation a long poll delays the block's exit only in virtual time, and
+        # each poll costs CPU.
         milliseconds = 50 if world() is None else 500
         while not self._over.is_set():
             self.keep(consumer.poll(milliseconds))
@@ -52,7 +53,7 @@ def has_positions(consumer):
     """
     Return whether a consumer has a position for each partition that it owns.
 
-    A commit leaves out the partitions without one.
+    A commit omits partitions without a position.
     """
     states = tuple(consumer._subscription.assignment.values())
     return all(one.position is not None for one in states)
@@ -60,12 +61,12 @@ def has_positions(consumer):
 
 class Librdkafka:
     """
-    A member of a group on confluent-kafka; one thread polls it.
+    A group member on confluent-kafka, which one thread polls.
 
     Attributes:
-        records: partition and offset of every record that it received.
-        owned: its partitions after the last poll; librdkafka blocks other threads that
-            ask for its assignment.
+        records: the partition and offset of every received record.
+        owned: the member's partitions after the last poll. The attribute exists because
+        librdkafka blocks other threads that call ``assignment()``.
     """
 
     def __init__(self, broker, group, topic, assignor):

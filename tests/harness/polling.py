@@ -1,8 +1,8 @@
 """
-Polls a consumer in this thread until a condition holds, with a bound.
+Polls a consumer on this thread until a condition holds, with a time limit.
 
-Several consumers at once, each in its own thread, are polled by :func:`poll_all_until`, or
-in the background by :class:`tests.harness.members.Polled`.
+:func:`poll_all_until` polls several consumers, each on its own thread.
+:class:`tests.harness.members.Polled` polls in the background.
 """
 
 import math
@@ -13,9 +13,9 @@ from tests.harness.waiting import LIMIT, Bound, NotReachedError, repeat_until
 
 def poll_until(consumer, condition, *, got=None, limit=LIMIT):
     """
-    Poll until the condition holds, and return the offsets that came, by partition.
+    Poll until the condition holds; return the received offsets by partition.
 
-    A given ``got`` gets the offsets, too.
+    If ``got`` is given, the function adds the offsets to it.
     """
     got = {} if got is None else got
     for _ in repeat_until(condition, "the expected records", limit, seen=lambda: got):
@@ -25,9 +25,9 @@ def poll_until(consumer, condition, *, got=None, limit=LIMIT):
 
 def poll_all_until(consumers, condition, *, limit=LIMIT):
     """
-    Poll consumers, each in its own thread, until the condition holds; return the records.
+    Poll consumers, each on its own thread, until a condition holds; return the records.
 
-    The kit's own call has a limit in seconds of real time, which a busy machine exceeds.
+    The test kit's own call has a limit in real seconds, which a busy machine exceeds.
     """
     bound = Bound(limit)
 
@@ -48,7 +48,7 @@ def collect(got, polled):
 
 
 def read(consumer, count, limit=20.0):
-    """Poll until at least this many records have come, and return them."""
+    """Poll until at least this many records have arrived, and return them."""
     records = []
 
     def are_there():
@@ -56,7 +56,7 @@ def read(consumer, count, limit=20.0):
 
     what = f"{count} records"
     for _ in repeat_until(are_there, what, limit, seen=lambda: len(records)):
-        # The wait is long, as kafka-python forgets a join that outlasts its poll.
+        # The timeout is long, because kafka-python forgets a join that outlasts a poll.
         for batch in consumer.poll(5_000).values():
             records.extend(batch)
     return records

@@ -1,4 +1,4 @@
-"""Starts programs, reads their output line by line, and ends them by their id."""
+"""Starts programs, reads their output line by line, and stops them by process id."""
 
 import contextlib
 import os
@@ -33,11 +33,11 @@ class Process:
     """
     A program that reads lines from stdin and writes lines to stdout.
 
-    A context manager: it kills the program. Thread rules: a thread makes it that lives
-    as long as the program should.
+    The context manager kills the program. The thread that creates the object must live
+    as long as the program should, because the program dies with that thread.
 
     Attributes:
-        lines: its lines so far, in order, without those that :meth:`take` took.
+        lines: the program's lines so far, without those that :meth:`take` has returned.
     """
 
     def __init__(self, command, *, read=str.rstrip, log=None, env=None):
@@ -80,7 +80,7 @@ class Process:
     # ------------------------------------------------------------ input and output
 
     def tell(self, line):
-        """Write a line to the program's stdin; do nothing if the program has ended."""
+        """Write a line to the program's stdin, unless the program has exited."""
         stdin = self._popen.stdin
         if stdin is None or stdin.closed:
             return
@@ -89,7 +89,7 @@ class Process:
             stdin.flush()
 
     def take(self, limit):
-        """Wait for the oldest line that is not taken yet; None if the output has ended."""
+        """Wait for the oldest line, and remove it; return None at the end of the output."""
         bound = Bound(limit)
         with self._changed:
             while not self._changed.wait_for(
@@ -101,7 +101,7 @@ class Process:
             return self.lines.pop(0) if self.lines else None
 
     def last(self, key):
-        """Return the newest value of a key in its lines; None if no line has the key."""
+        """Return the newest value of a key in the lines; None if no line has the key."""
         return next((one[key] for one in reversed(self.lines) if key in one), None)
 
     # ------------------------------------------------------------ its life
@@ -120,23 +120,23 @@ class Process:
         self.send_signal(signal.SIGCONT)
 
     def kill(self):
-        """End it at once, as a crash would; a second call does nothing."""
+        """Kill the program as a crash would; a second call does nothing."""
         self._popen.kill()
         self._clear_up()
 
     def begin_to_end(self):
-        """Close its stdin, at which our own programs end."""
+        """Close the program's stdin, which makes our own programs exit."""
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
 
     def end(self, limit=END_LIMIT):
-        """Close its stdin and wait for its end; False if it had to be killed."""
+        """Close the program's stdin, and wait for the exit; False if it had to be killed."""
         self.begin_to_end()
         return self.wait(limit)
 
     def wait(self, limit=END_LIMIT):
-        """Wait for it to end; return False if it had to be killed."""
+        """Wait until the program exits; return False if it had to be killed."""
         try:
             code_of(self._popen, limit)
         except subprocess.TimeoutExpired:
@@ -155,7 +155,7 @@ class Process:
 
 
 def forked(do):
-    """Call something in a forked child; return its wait status."""
+    """Call a function in a forked child; return the child's wait status."""
     child = os.fork()
     if child == 0:
         try:
@@ -167,7 +167,7 @@ def forked(do):
 
 
 def status_of(child, limit=LIMIT):
-    """Return the wait status of a forked child, which is killed if it does not end."""
+    """Return the wait status of a forked child; kill a child that does not exit in time."""
     ended = []
 
     def is_over():
@@ -186,13 +186,13 @@ def status_of(child, limit=LIMIT):
 
 def ran(*command, timeout=LIMIT, check=False, **how):
     """
-    Run a program to its end; return it with its output, which is text.
+    Run a program until it exits; return the completed process with its output as text.
 
-    None means no time limit.
+    ``timeout=None`` means no time limit.
 
     Raises:
-        TimeoutExpired: it was killed; the seconds in which it waited for a core do not
-            count.
+        TimeoutExpired: the program was killed at the limit, which does not count waits
+        for a core.
     """
     arguments, given = [str(one) for one in command], how.pop("input", None)
     pipes = (
@@ -213,17 +213,17 @@ def ran(*command, timeout=LIMIT, check=False, **how):
 
 
 def ran_python(*arguments, **how):
-    """Run this Python to its end, as :func:`ran` does."""
+    """Run this Python interpreter until it exits, as :func:`ran` does."""
     return ran(sys.executable, *arguments, **how)
 
 
 @contextlib.contextmanager
 def begun(command, **how):
     """
-    Run a program, and wait for its end after the block, which asks it to end.
+    Run a program; after the block, which must tell it to stop, wait until it exits.
 
-    The program is killed if it does not end, and if the block fails: otherwise the test
-    would wait for it beyond pytest's time limit.
+    The program is killed if it does not exit in time or if the block fails. Otherwise
+    the test would wait for the program beyond pytest's time limit.
 
     Raises:
         TimeoutExpired: the program had to be killed.
@@ -252,6 +252,6 @@ def logged(command, log, env=None):
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):  # all of them have ended
+        with contextlib.suppress(ProcessLookupError):  # all have exited
             os.killpg(process.pid, signal.SIGKILL)
         code_of(process)

@@ -6,15 +6,15 @@ from kafka.errors import KafkaTimeoutError
 from tests.harness.waiting import LIMIT, retried
 
 _FLUSH = 5.0
-"""Seconds of one flush: between two, the waits for a core are read."""
+"""The seconds of one flush; waits for a core are measured between two flushes."""
 
 
 def write(producer, records, limit=LIMIT):
     """
-    Write records, each as the arguments of ``send``; return their metadata, in order.
+    Write records, given by their arguments of ``send``; return their metadata in order.
 
-    The records of a partition form one batch, if they fit: no record is sent before the
-    last.
+    The records of a partition form one batch if they fit, because no record is sent
+    before the last one is queued.
     """
     config = producer._accumulator.config
     before = config["linger_ms"]
@@ -28,19 +28,19 @@ def write(producer, records, limit=LIMIT):
 
 
 def numbered(topic, *counts):
-    """Yield this many records for each partition; their values count from 0."""
+    """Yield the given numbers of records for the partitions, with values from 0 on."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}
 
 
 def produce(producer, topic, *counts, limit=LIMIT):
-    """Write :func:`numbered` records: the first count to partition 0, the next to 1, …."""
+    """Write :func:`numbered` records, the first count to partition 0, the next to 1, …."""
     write(producer, numbered(topic, *counts), limit)
 
 
 def filled(clients, partitions=2, records=20):
-    """Return a topic of its own with this many records in each partition."""
+    """Make a new topic with this many records in each partition; return its name."""
     topic = clients.topic(partitions)
     producer = KafkaProducer(**clients._broker.client_config)
     produce(producer, topic, *[records] * partitions)

@@ -8,27 +8,27 @@ from tests.harness.brokers.java import tied_to_us
 from tests.harness.processes import ROOT, ran
 
 START = "from safeconsumer.cli.main import main; main()"
-# A shell makes its background processes ignore Ctrl-C, and these pass that on.
+# A shell makes its background processes ignore Ctrl-C, and child processes inherit
+# that.
 TAKES_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 
 
 def command(*arguments, first=""):
     """Return the command line; ``first`` is code that runs before the program."""
-    # This is not the installed script, but does the same, and works without an
-    # installation.
+    # This code does the same as the installed script, but needs no installation.
     code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
     return tied_to_us([sys.executable, "-c", code, *arguments])
 
 
 def run(*arguments, first="", **streams):
-    """Run it to its end, and return it with its output."""
+    """Run the command until it exits; return the completed process."""
     if streams:
         streams = {"capture_output": False, "stderr": subprocess.PIPE, **streams}
     return ran(*command(*arguments, first=first), **streams)
 
 
 def launched(folder, *arguments, **streams):
-    """Start it in a folder, which may have handlers."""
+    """Start the command in a folder, which may contain modules with handlers."""
     return subprocess.Popen(  # noqa: S603 - our own code
         command(*arguments),
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},

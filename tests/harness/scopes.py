@@ -1,4 +1,4 @@
-"""Reads scopes of holds from text, without the product's code, which a judge tests."""
+"""Parses scopes of holds without the package's code, which the judge tests."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Installs real signal handlers for a test, among them one that raises at any place."""
+"""Installs real signal handlers for a test, such as one that raises at a given place."""
 
 import signal
 import sys
@@ -17,25 +17,26 @@ def handled_by(handler, number=SIGNAL):
 
 
 def send():
-    """Send the signal; its handler has run when this returns."""
+    """Send the signal; the handler has run when the function returns."""
     signal.raise_signal(SIGNAL)
 
 
 class Places:
     """
-    Makes one call, and a second call in a signal handler that runs at a place of the first.
+    Makes one call, and another call in a signal handler at a place of the first call.
 
-    A place is a point where Python may call a signal handler. Other threads go on
-    there.
+    A place is a point where Python may call a signal handler. A place does not stop
+    other threads.
 
     Args:
-        inside: prefixes of file names; the functions of these files have places.
-        is_here: returns whether a handler could interrupt the running thread.
+        inside: prefixes of file names; only the functions of these files have places.
+        is_here: a function that returns whether a handler could interrupt the running
+            thread.
 
     Attributes:
-        place: the place at which the handler ran in the last call; empty if it did not
-            run.
-        seen: the number of places that the call had until then.
+        place: the place at which the handler ran in the last call; empty if the handler
+            did not run.
+        seen: the number of places before that place in the call.
     """
 
     def __init__(self, inside, is_here=lambda: True):
@@ -48,7 +49,7 @@ class Places:
         self.seen = 0
 
     def reach(self, count, call, come):
-        """Make a call, with ``come`` in a handler at its n-th place, if it has one."""
+        """Make a call, and call ``come`` in a handler at the n-th place, if there is one."""
         self._wanted, self.place, self.seen = count, "", 0
         with handled_by(lambda *_: come()):
             sys.setprofile(self._look)
@@ -79,13 +80,14 @@ class Places:
             self._kinds[name] = kind
         if kind != "between":
             return kind
-        # A frame of contextlib counts if a frame inside called it.
+        # A frame of contextlib has places only if a function of an inside file called
+        # it.
         caller = frame.f_back
         return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
 
 class Interrupts(Places):
-    """Raises out of a signal handler, at any place of a call."""
+    """Raises an exception in a signal handler, at any place of a call."""
 
     def __init__(self, inside, is_here=lambda: True, kind=TimeLimitError):
         super().__init__(inside, is_here)
@@ -93,9 +95,9 @@ class Interrupts(Places):
 
     def at(self, count, call):
         """
-        Make a call and raise at its n-th place, from 0; return whether it has one.
+        Raise at the n-th place of a call, counted from 0; return whether there is one.
 
-        The call must then have raised the handler's exception, and no other.
+        The call must then raise the handler's exception, and no other.
         """
         raised = None
         try:

@@ -1,4 +1,4 @@
-"""Tries the reusable cases with a client; lists the known verdicts on ours and stock."""
+"""Tries the reusable cases with a client, and lists the known verdicts."""
 
 from enum import StrEnum
 from functools import partial
@@ -34,8 +34,8 @@ class Outcome:
     """
     The verdict on one client in one case, with the text of the case's error.
 
-    ``ABSENT``: the client lacks a call. ``UNCLEAR``: the situation did not come about.
-    ``starved``: the client gave no records after a resume.
+    ``ABSENT``: the client lacks a call. ``UNCLEAR``: the situation did not occur.
+    ``starved``: the client delivered no records after a resume.
     """
 
     case: str
@@ -47,11 +47,11 @@ class Outcome:
 
 def tried(one, lab, client):
     """
-    Try one case, and close the consumers that it left open.
+    Try one case, and close the consumers that the case left open.
 
-    A case whose situation does not come about is tried up to three times, and the
-    outcome has the reasons. Our consumer has one try: if a join fails, that is a defect
-    of our consumer.
+    A case whose situation does not occur is tried up to three times, and the outcome
+    has the reasons. Our consumer has only one try, because a failed join would be a
+    defect of our consumer.
     """
     tries = 1 if client == OURS else _TRIES
     found, missed = _judged(one, lab, client), []
@@ -84,7 +84,7 @@ ENDS_WITH_THE_OWNERSHIP = (
     "unassigned-and-back-with-a-fetch-in-flight",
     "paused-consumer-unsubscribed-and-back",
 )
-"""The cases in which a plain pause of ours ends as well."""
+"""The cases in which our plain pause ends, too."""
 
 NOT_ABOUT_PAUSING = (
     "a-join-outlasts-its-poll",
@@ -94,22 +94,22 @@ NOT_ABOUT_PAUSING = (
 """The cases in which nothing is paused."""
 
 STOCK = {
-    # It starves after the resume.
+    # kafka-python starves after the resume.
     "resume-in-mid-batch": Verdict.DIFFERS,
     "five-of-six-resumed": Verdict.DIFFERS,
     "pause-and-resume-around-fetches": Verdict.DIFFERS,
     "seek-while-paused": Verdict.DIFFERS,
-    # It raises a plain KeyError.
+    # kafka-python raises a KeyError.
     "pause-of-one-bad-partition-among-good-ones": Verdict.DIFFERS,
     "paused-before-the-first-poll": Verdict.DIFFERS,
-    # It hangs, or loses records.
+    # kafka-python hangs, or loses records.
     "time-limit-at-any-place-of-a-poll": Verdict.DIFFERS,
-    # It takes an offset in the old log for a position in the new one.
+    # kafka-python uses an offset of the old log as a position in the new one.
     "log-truncated-while-no-member-reads": Verdict.DIFFERS,
     "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
     "paused-topic-recreated-with-fewer-records": Verdict.DIFFERS,
     "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
-    # It forgets the pause with the ownership.
+    # kafka-python forgets the pause when it loses the partition.
     "paused-partition-unassigned-and-back": Verdict.LEAKS,
     "unassigned-and-back-with-a-fetch-in-flight": Verdict.LEAKS,
     "another-member-read-on-in-between": Verdict.LEAKS,
@@ -121,7 +121,7 @@ STOCK = {
     "paused-consumer-unsubscribed-and-back": Verdict.LEAKS,
     "paused-topic-unsubscribed-and-back": Verdict.LEAKS,
     "paused-topic-deleted-and-recreated": Verdict.LEAKS,
-    # It pauses partitions only.
+    # kafka-python can pause only partitions.
     "pausing-the-rest-beside-another-owners-topic": Verdict.ABSENT,
     "paused-topic-gains-partitions": Verdict.ABSENT,
     "paused-pattern-matches-later-topics": Verdict.ABSENT,
@@ -135,8 +135,8 @@ def is_known(outcome):
     """
     Return whether an outcome is the known verdict.
 
-    kafka-python may starve after any resume, if a fetch was in flight at the pause: some
-    cases force that, in the others it is a race.
+    kafka-python may starve after any resume if a fetch was in flight at the pause. Some
+    cases force such a fetch; in the other cases the outcome depends on a race.
     """
     if outcome.client == OURS:
         is_ended = outcome.case in ENDS_WITH_THE_OWNERSHIP

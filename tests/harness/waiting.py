@@ -1,13 +1,13 @@
 """
-Waits for a condition, with a bound; the error includes the last observed state.
+Waits for a condition, with a time limit; the error includes the last observed state.
 
-A bound is for tests that hang, and a busy machine is not a hang. So the seconds in which
-threads of the test waited for a core do not count: beside others that take all cores, a
-process that imports for two seconds needs minutes. :mod:`tests.harness.timeouts` does the
-same for pytest's own time limit, which ends waits without a bound.
+A limit is meant for tests that hang, not for a busy machine. The seconds in which
+threads of the test waited for a core therefore do not count: while other processes use
+all cores, two seconds of imports can take minutes. :mod:`tests.harness.timeouts` does
+the same for pytest's own time limit, which also stops waits without a limit.
 
-A hang that spins waits for a core, too, as long as the machine is busy. So no bound is
-longer than ten times its limit, or than ten minutes if that is more.
+On a busy machine a test that hangs in a busy loop waits for a core, too. No wait
+therefore lasts longer than ten times its limit, or ten minutes if that is more.
 """
 
 import math
@@ -20,29 +20,29 @@ from pathlib import Path
 from tests.sim.threads import world
 
 LIMIT = 60.0
-"""Seconds after which a test assumes that the awaited condition will never hold."""
+"""The seconds after which a test assumes that the awaited condition will never hold."""
 
 PAUSE = 0.01
-"""Seconds between two checks of the state of other threads and processes."""
+"""The seconds between two checks of the state of other threads and processes."""
 
 END_LIMIT = 20.0
-"""Seconds that a program gets to end when it is asked to."""
+"""The seconds within which a program must exit after a request to stop."""
 
 TURN = 1.0
-"""Seconds of a call that waits, between two looks at the bound."""
+"""The longest seconds of one blocking call between two checks of the bound."""
 
 MOST = 10.0
-"""A bound is at most this many times its limit, or times ``LIMIT`` if that is longer."""
+"""The largest bound, as a multiple of its limit, or of ``LIMIT`` if that is longer."""
 
 _EVERY = 1.0
-"""Seconds between two readings of the waits for a core."""
+"""The seconds between two measurements of the waits for a core."""
 
 _PROC = Path("/proc")
 
 
 class NotReachedError(Exception):
     """
-    A condition that a test waits for did not hold in time.
+    A test's awaited condition did not hold in time.
 
     The class is not an ``AssertionError``, so that no expected failure can hide it.
     """
@@ -50,11 +50,11 @@ class NotReachedError(Exception):
 
 def core_waits(root=None):
     """
-    Return how long each living thread of a process and its children has waited for a core.
+    Return how long each thread of a process and its children has waited for a core.
 
-    The seconds count from the start of the thread; the keys are the kernel's own numbers.
-    A thread that waits is counted once it runs again. The result is empty on a system
-    without Linux's ``/proc``.
+    The seconds count from the start of the thread; the keys are the kernel's thread
+    ids. A current wait is included only once the thread runs again. The result is empty
+    on a system without Linux's ``/proc``.
     """
     return {
         thread.name: seconds
@@ -65,7 +65,7 @@ def core_waits(root=None):
 
 
 def _family(root):
-    # A process that has lost its parent is not found any more.
+    # This search does not find processes whose parent has exited.
     children = {}
     for one in _listed(_PROC):
         if one.name.isdecimal() and (stat := _read(one / "stat")):
@@ -93,7 +93,8 @@ def _read(path):
 
 
 def _core_wait(thread):
-    # Nanoseconds on a core, nanoseconds of waits for one, and how often it ran.
+    # Nanoseconds on a core, nanoseconds of waits for a core, and the number of time
+    # slices.
     fields = _read(thread / "schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) == 3 else None
 
@@ -102,10 +103,11 @@ class Bound:
     """
     The limit of a wait, which does not count the seconds that threads waited for a core.
 
-    With the limit None the wait never ends. In a simulated world no thread waits for a core.
+    A bound with the limit None is never reached. In a simulated world no thread waits
+    for a core.
 
     Attributes:
-        starved: the seconds that do not count, of all threads together.
+        starved: the seconds that do not count, summed over all threads.
     """
 
     def __init__(self, limit=LIMIT, *, clock=None, waits=None):
@@ -117,7 +119,7 @@ class Bound:
         self._seen = None
 
     def is_over(self):
-        """Return whether the limit is reached."""
+        """Return whether the limit has passed."""
         now = self._clock()
         if now - self._read_at >= _EVERY:
             self._read_at = now
@@ -128,7 +130,7 @@ class Bound:
     def _count(self, waits):
         if self._seen is not None:
             self.starved += sum(
-                # the kernel may reuse a thread's number; the count then begins at 0
+                # the kernel may reuse a thread's id, whose seconds then restart at 0
                 max(0.0, seconds - self._seen.get(thread, 0.0))
                 for thread, seconds in waits.items()
             )
@@ -140,7 +142,7 @@ class Bound:
 
 
 def repeat_until(condition, what, limit=LIMIT, *, seen=None):
-    """Yield between two checks of a condition, until it holds, for a bounded loop."""
+    """Yield between checks of a condition until it holds; raise at the limit."""
     bound = Bound(limit)
     while not condition():
         if bound.is_over():
@@ -155,9 +157,9 @@ def _state(seen):
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
     """
-    Return once a condition holds that other threads or processes bring about.
+    Return once a condition holds that depends on other threads or processes.
 
-    If pytest's time limit comes first, its error has a note with the last state.
+    If pytest's time limit passes first, its error has a note with the last state.
     """
     for _ in repeat_until(condition, what, limit, seen=seen):
         try:
@@ -168,39 +170,39 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 
 
 def end_of(thread, limit=LIMIT):
-    """Return once a thread, or a process of multiprocessing, has ended."""
+    """Return once a thread, or a process of multiprocessing, has finished."""
     wait_for(lambda: not thread.is_alive(), f"the end of {thread.name}", limit)
 
 
 def code_of(process, limit=END_LIMIT):
     """
-    Return the exit code of a program once it has ended.
+    Return the exit code of a program once it has exited.
 
     Raises:
-        TimeoutExpired: it has not ended in time, and runs on; the seconds in which it
-            waited for a core do not count.
+        TimeoutExpired: the program still runs at the limit, which does not count waits
+        for a core.
     """
     return _in_turns(process.wait, limit)
 
 
 def output_of(process, limit=LIMIT, given=None):
     """
-    Return the output of a program, as ``communicate``, once the program has ended.
+    Return the output of a program, as ``communicate`` does, once it has exited.
 
     Raises:
-        TimeoutExpired: as :func:`code_of`.
+        TimeoutExpired: as for :func:`code_of`.
     """
     unsent = [given]
 
     def communicate(timeout):
-        # the second turn must not have the input that the first one has begun to send
+        # a later call must not pass the input again
         return process.communicate(unsent.pop() if unsent else None, timeout)
 
     return _in_turns(communicate, limit)
 
 
 def result_of(future, limit=LIMIT):
-    """Return the result of a call on another thread, or raise its exception."""
+    """Return the result of a call on another thread, or raise the call's exception."""
     for _ in repeat_until(future.done, "the result of a call", limit):
         futures.wait([future], TURN)
     return future.result()
@@ -218,7 +220,7 @@ def _in_turns(wait, limit):
 
 
 def retried(call, *refusals, limit=LIMIT):
-    """Call until none of these errors is raised; return the result."""
+    """Repeat a call until it raises none of these errors; return the result."""
     bound = Bound(limit)
     while True:
         try:

@@ -1,7 +1,7 @@
 """
-``python -m tests.lint``: wrong and odd statements of README, pages, sources and commits.
+``python -m tests.lint``: finds errors and odd words in pages, sources and commits.
 
-Prints every finding; exit status 1 if there are any.
+The program prints every finding; its exit status is 1 if there are any.
 """
 
 import sys
@@ -10,7 +10,7 @@ from tests.lint import examples, figures, history, names, prose
 
 
 def findings():
-    """Yield the findings of all parts."""
+    """Yield the findings of all the linters."""
     for part in (prose, names, examples, figures, history):
         yield from part.findings()
 

@@ -1,4 +1,4 @@
-"""Finds code blocks that nothing runs, and commands that do not exist."""
+"""Finds code blocks that no test runs, and commands that do not exist."""
 
 import contextlib
 import io
@@ -12,13 +12,14 @@ from tests.bench.__main__ import parsed
 from tests.harness.docs.pages import PAGES, ROOT, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}
-# The limits of a first screen: its length, and how much of it may come before something
-# to run.
+# The limits of README: its characters, and the words that may precede its first code
+# block.
 _README_CHARACTERS, _WORDS_FIRST = 6_000, 120
 
 _REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
 
-# Commands in prose, and the extra that they need; README's commands do not install it.
+# Commands in prose, with the extra that each needs and that README's commands do not
+# install.
 _EXTRAS = {
     "python -m tests.bench": "ci",
     "python -m tests.system": "ci",
@@ -27,7 +28,7 @@ _EXTRAS = {
 
 
 def findings():
-    """Yield the faults of the code blocks of README and the site's pages."""
+    """Yield the faults in the code blocks and commands of README and the site's pages."""
     yield from readme_faults((ROOT / "README.md").read_text("utf-8"))
     for page in PAGES:
         for block in blocks(page):
@@ -38,7 +39,7 @@ def findings():
 
 
 def readme_faults(text):
-    """Yield the parts of README that are too long for a reader with one minute."""
+    """Yield a fault for each part of README that is too long to read in one minute."""
     if len(text) > _README_CHARACTERS:
         yield f"README.md: over {_README_CHARACTERS} characters; put more behind links"
     if len(_REMARK.sub("", text).partition("```")[0].split()) > _WORDS_FIRST:
@@ -46,7 +47,7 @@ def readme_faults(text):
 
 
 def faults(block):
-    """Yield the faults of a block."""
+    """Yield the faults of a code block."""
     if block.run_by is not None:
         file = block.run_by.split(",")[0]
         if not (ROOT / file).is_file():
@@ -63,7 +64,7 @@ def faults(block):
 
 
 def inline_faults(text):
-    """Yield the faults of the commands in a page's prose."""
+    """Yield the faults in the commands of a page's prose."""
     for command, line in inline(text):
         if fault := _inline_fault(command, line):
             yield f"`{command}`: {fault}"

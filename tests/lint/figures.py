@@ -1,4 +1,4 @@
-"""Finds versions, counts and tables on pages that differ from their source."""
+"""Finds versions, counts and tables on pages that differ from the code and the settings."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ _COUNTS = {4: "four", 5: "five", 6: "six"}
 
 
 def findings():
-    """Yield every figure that differs from its source."""
+    """Yield a fault for every version, count and table that differs from its source."""
     yield from _pythons()
     yield from _kafkas()
     yield from _sparks()

@@ -1,8 +1,8 @@
 """
-Finds odd subjects of commits, and odd names of tests, that are not on main yet.
+Finds odd commit subjects and odd test names that are not on main yet.
 
-The list of words is short; the aim is CONTRIBUTING's rule: the subject of a sentence is a
-thing with a name, and the verb is what it does.
+The list of words is short, and covers only a part of CONTRIBUTING's rule: the subject
+of a sentence is a thing with a name, and the verb is what that thing does.
 """
 
 import re
@@ -14,15 +14,15 @@ from tests.harness.docs.pages import ROOT
 _LENGTH = 72
 _PACKAGE = re.compile(r"[\w./, -]+: \S")
 _UNFINISHED = re.compile(r"wip\b", re.IGNORECASE)
-# Nobody says these words aloud about a program; they belong neither in a subject nor in
-# a name.
+# These words do not describe a program, so neither a commit subject nor a test name may
+# contain them.
 _WORDS = re.compile(r"(?:\b|_)(told|untold|heard|roused|anew|whoever)(?:\b|_)")
 _RIDDLE = re.compile(r"test_(?:what|who|whose|nobody|nothing|it|there)_")
 _NEW_TEST = re.compile(r"^\+\s*(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def findings():
-    """Yield the faults of commits and tests that the checkout has beyond main."""
+    """Yield the faults of commits and tests that the checkout adds to main."""
     base = next(filter(None, map(_known, ("origin/main", "main"))), None)
     if base is not None:
         subjects = _git("log", "--no-merges", "--format=%s", f"{base}..HEAD")
@@ -32,7 +32,7 @@ def findings():
 
 
 def subject_faults(subjects):
-    """Yield the odd subjects of commits."""
+    """Yield a fault for each odd commit subject."""
     for one in subjects:
         if len(one) > _LENGTH:
             yield f"commit of over {_LENGTH} characters: {one}"
@@ -43,7 +43,7 @@ def subject_faults(subjects):
 
 
 def name_faults(names):
-    """Yield the odd names of tests."""
+    """Yield a fault for each odd test name."""
     for one in names:
         if _RIDDLE.match(one):
             yield f"name the case and the result: {one}"

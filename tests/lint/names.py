@@ -1,4 +1,4 @@
-"""Finds names of files, modules, classes and methods that do not exist."""
+"""Finds names of missing files, modules and methods on pages and in scripts."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ _ARCHITECTURE = ROOT / "design" / "architecture.md"
 
 
 def findings():
-    """Yield the missing files and methods that pages, scripts and workflows name."""
+    """Yield a fault for each missing file or method that a page or a script names."""
     design = sorted((ROOT / "design").glob("*.md"))
     for page in (*PAGES, ROOT / "CONTRIBUTING.md", *design):
         for name in links(page, page.read_text("utf-8")):
@@ -39,7 +39,7 @@ def links(page, text):
 
 
 def lost(text):
-    """Yield paths of tests and scripts, and modules to run, that do not exist."""
+    """Yield each path of a test or script, and each module to run, that does not exist."""
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
         if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
             yield name
@@ -56,7 +56,7 @@ def lost(text):
 
 
 def _lost_files(page):
-    """Yield files of the package; a name without a folder continues the one before it."""
+    """Yield missing files; a name without a folder is in the folder of the name before it."""
     for line in page.splitlines():
         cell, folder = line.split("|")[1] if line.startswith("| ") else "", Path()
         for name in re.findall(r"`([\w/]+\.py)`", cell):
@@ -67,7 +67,7 @@ def _lost_files(page):
 
 
 def _lost_methods(page):
-    """Yield methods that their class lacks, also those named after one of the same class."""
+    """Yield missing methods; in a list of methods only the first one names its class."""
     known = _classes()
     code = " ".join(re.findall(r"`([^`\n]+)`", page))
     named = re.findall(r"\b([A-Z]\w+)\.([a-z_]\w*)", code)
@@ -78,7 +78,7 @@ def _lost_methods(page):
 
 
 def _classes():
-    """Return the classes of the package, and the names in each."""
+    """Return the classes of the package, and the names of the members of each."""
     found = {}
     for file in _PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

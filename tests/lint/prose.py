@@ -1,10 +1,10 @@
 """
-Finds the commonest faults of English in pages of Markdown and in docstrings.
+Finds the most common faults of English in Markdown pages and docstrings.
 
-Code, tables, headings and comments are not read. A sentence counts as one without a verb if
-none of its words can be a verb: this gives few false alarms, and misses some fragments.
-In docstrings the lint checks only phrases and the beginning of a module: a class or an
-attribute may be described without a verb.
+The linter skips code, tables, headings and comments. It reports that a sentence lacks a
+verb if none of its words can be a verb. That rule gives few false alarms, but misses
+some fragments. In docstrings the linter checks only phrases and the first line of a
+module, because the description of a class or an attribute may lack a verb.
 """
 
 import ast
@@ -14,7 +14,7 @@ from tests.harness.docs.pages import ROOT
 
 _GENERATED = ROOT / "docs" / "generated"
 
-# Phrases that no colleague says aloud, and phrases to write instead.
+# Phrases that no colleague would say aloud, each with its replacement.
 PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or `None`",
     r"said of": "a ... is called",
@@ -22,7 +22,7 @@ PHRASES = {
     r"roused": "woken",
 }
 
-# The same for docstrings, in which more such phrases were found.
+# Phrases to avoid in docstrings; the list is longer than the one for pages.
 DOCSTRING_PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or ``None``",
     r"said of": "a ... is called, or is reported",
@@ -39,7 +39,7 @@ DOCSTRING_PHRASES = {
 # A module's first line describes what the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
-# A section of names, each with a colon; continuation lines are indented further.
+# A section of a docstring with an entry for each name; continuation lines are indented.
 _SECTION = re.compile(r"^(?:Args|Attributes):\n((?: {4}.+\n?)+)", re.MULTILINE)
 _UNINDENTED = re.compile(r"^ {4}(?!\*{0,2}\w+:(?: |$))(?! ).+", re.MULTILINE)
 _PYTHON_CODE = re.compile(r":\w+:`[^`]*`|``[^`]*``")
@@ -49,12 +49,12 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+\1", re.DOTALL)
 _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.) ")
-# A few words and a colon, as in front of a pointer to the next page.
+# A few words and a colon, such as "See also: ".
 _LABEL = re.compile(r"(?:\w+ ){0,3}\w+: ")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z*_(])")
 
-# Verbs without the ending "s" or "ed"; and words that are verbs at the beginning of a
-# sentence, and otherwise may be nouns.
+# Verbs without the ending "s" or "ed"; and words that are verbs at the start of a
+# sentence but may be nouns elsewhere.
 _VERBS = frozenset(
     re.findall(
         r"\w+",
@@ -75,7 +75,7 @@ _FEWEST_WORDS = 3
 
 
 def findings():
-    """Yield the faults of README, the contract, the site's pages and the package."""
+    """Yield the faults in README, the contract, the site's pages and the package."""
     for file in _files():
         find = docstring_faults if file.suffix == ".py" else faults
         for fault in find(file.read_text("utf-8")):
@@ -92,7 +92,7 @@ def _files():
 
 
 def faults(text):
-    """Yield each fault of a page, with the sentence in which it is."""
+    """Yield each fault of a page, with the faulty sentence."""
     for sentence in sentences(text):
         for phrase, better in PHRASES.items():
             found = re.search(rf"\b{phrase}\b", sentence, re.IGNORECASE)
@@ -103,7 +103,7 @@ def faults(text):
 
 
 def docstring_faults(source):
-    """Yield each fault in the docstrings of a Python file, with its sentence."""
+    """Yield each fault in the docstrings of a Python file, with the faulty sentence."""
     for text, is_of_module in docstrings(source):
         if is_of_module and _RIDDLE.match(text):
             yield f"say what the module does: {text.splitlines()[0]}"
@@ -113,14 +113,14 @@ def docstring_faults(source):
         bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
         for sentence in _SENTENCE.split(bare):
             for phrase, better in DOCSTRING_PHRASES.items():
-                # The spelling counts: ``None`` is Python's.
+                # The search is case-sensitive, because ``None`` is Python's value.
                 found = re.search(rf"\b{phrase}\b", sentence[:1].lower() + sentence[1:])
                 if found is not None:
                     yield f"{found[0]!r}, write {better}: {sentence}"
 
 
 def docstrings(source):
-    """Yield the docstrings of a Python file, and for each whether it is the module's."""
+    """Yield each docstring of a Python file, and whether the docstring is the module's."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(
             node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -139,7 +139,7 @@ def sentences(text):
 
 
 def _blocks(text):
-    # Each list item is a block; tables and headings are left out.
+    # Each list item is a block; tables and headings are dropped.
     lines = (line for line in text.splitlines() if not re.match(r"\s*(\||#|>)", line))
     return "\n".join(
         f"\n{_BLOCK_START.sub('', line)}" if _BLOCK_START.match(line) else line
@@ -148,7 +148,7 @@ def _blocks(text):
 
 
 def has_verb(sentence):
-    """Return whether a word of the text may be a verb; True if it is not a sentence."""
+    """Return whether a word of the text may be a verb, or the text is not a sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True
     words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())

@@ -1,7 +1,7 @@
 """
-Tries readers' queries on the search of a built site.
+Tries typical queries on the search page of a built site.
 
-The site's own scripts answer, in Node.js; without Node.js nothing is tried.
+The site's own search scripts run in Node.js. Without Node.js the module tries no query.
 """
 
 import json
@@ -15,7 +15,7 @@ _SCRIPTS = ("base-stemmer", "english-stemmer", "language_data", "searchtools")
 _GUIDE = re.compile(r"(tutorials|how-to|explanation)/")
 _DESIGN = re.compile(r"generated/design/")
 
-# A query, and the page that it has to find first.
+# Queries, each with the page that must be the first result.
 FIRST = {
     "KAFKA-13463": "explanation/holds-and-owners",
     "kafka-13463": "explanation/holds-and-owners",
@@ -23,10 +23,10 @@ FIRST = {
     "commit in a rebalance listener": "how-to/rebalance-listeners",
     "reset offsets": "how-to/reset-offsets",
 }
-# Queries that guides and design pages match: all guides come first.
+# Queries that match guides and design pages; all guides must precede the design pages.
 BOTH = ("rebalance listener", "assignment", "lag", *FIRST)
 
-# The parts of a browser that the scripts use.
+# Substitutes for the parts of a browser that the scripts use.
 _SEARCH = """
 const document = {getElementById: () => null, addEventListener: () => null};
 const window = globalThis, localStorage = {setItem: () => null};
@@ -58,7 +58,7 @@ def pages_by_query(node, site):
 
 
 def findings(pages):
-    """Yield the queries that do not find the right page first."""
+    """Yield a fault for each query whose first results are the wrong pages."""
     for query, found in pages.items():
         right = FIRST.get(query)
         if right is not None and found[:1] != [right]:

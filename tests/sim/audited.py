@@ -1,4 +1,4 @@
-"""Members of a group that make random calls, as correct programs do, each with a journal."""
+"""Group members that make random calls, as correct programs do, each with a journal."""
 
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ from tests.sim.meddling import elsewhere
 from tests.sim.random_logs import RandomLogs
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
-_ERRORS = {  # by Kafka's numbers; a broker may answer each with this error
+_ERRORS = {  # by request, the error code with which a broker may answer
     "Fetch": 6,
     "ListOffsets": 6,
     "OffsetCommit": 16,
@@ -28,11 +28,11 @@ _ERRORS = {  # by Kafka's numbers; a broker may answer each with this error
 
 
 class _UnreadableError(Exception):
-    """A deserializer raises it."""
+    """A deserializer raises this error."""
 
 
 class _Hindered(Deserializer):
-    """Calls a given function, once, before it deserializes a record."""
+    """Calls a given function once, before it deserializes a record."""
 
     def __init__(self):
         self.act, self.after = None, 0
@@ -49,14 +49,14 @@ class _Hindered(Deserializer):
 
 class Program:
     """
-    A member in a separate process that makes random calls until it has to drain.
+    A member in a separate process that makes random calls until the test drains it.
 
     Args:
         lab: the lab of the simulated test.
         name: the name of the client and of its process.
-        avoided: the names of operations that it does not draw.
-        by_hand: the partitions that it assigns to itself; None: it subscribes.
-        settings: the consumer's.
+        avoided: the names of operations that the member must not choose.
+        by_hand: the partitions that the member assigns to itself; None if it subscribes.
+        settings: further settings of the consumer.
     """
 
     def __init__(self, lab, name, avoided=(), by_hand=None, **settings):
@@ -104,7 +104,7 @@ class Program:
         for owner in ("app", "ops"):
             self.consumer.resume_all(owner=owner)
         while not self.is_over:
-            # A block of an earlier call may be left.
+            # An error of an earlier call may still be pending.
             with suppress(KafkaError, _UnreadableError):
                 self._read(500)
         with suppress(KafkaError):
@@ -120,8 +120,7 @@ class Program:
             self._delivered[TopicPartition(one.topic, one.partition)] = one.offset + 1
 
     def _note_move(self, event):
-        # A position that moved by itself does not show up to which offset records were
-        # delivered.
+        # An automatically moved position does not tell which records were delivered.
         self._delivered.pop(getattr(event, "partition", None), None)
 
     # ------------------------------------------------------------ reading
@@ -146,7 +145,7 @@ class Program:
             self._note([record])
 
     def hinder(self):
-        """Let something happen in the middle of a later poll or step."""
+        """Make something happen during a later poll or iteration step."""
 
         def interrupt():
             raise KeyboardInterrupt
@@ -213,7 +212,7 @@ class Program:
         for tp in self._some():
             at = self.consumer.position(tp, timeout_ms=100)
             if at:
-                # A position beyond the end is reset.
+                # A position beyond the end of the log would be reset.
                 end = self.consumer.highwater(tp) or at
                 to = max(0, min(at + self.lab.rng.randrange(-4, 3), end))
                 self.consumer.seek(tp, to)
@@ -244,7 +243,7 @@ class Program:
         self.lab.rng.choice((self.consumer.commit, self.consumer.commit_async))()
 
     def commit_offsets(self):
-        """Commit the delivered records, as a program that names its offsets does."""
+        """Commit the delivered records, as a program that passes offsets does."""
         self._commit_delivered(self._some(), self.consumer.commit)
 
     def _commit_delivered(self, partitions, commit):
@@ -280,7 +279,7 @@ class Program:
             self.consumer.subscribe(pattern=f"({'|'.join(topics)})$", listener=listener)
 
     def _assigned(self, partitions):
-        self._forget(partitions)  # another call may have come since they were revoked
+        self._forget(partitions)  # another call may have run since the revocation
         some = [tp for tp in sorted(partitions) if self.lab.rng.random() < 0.2]
         if some and not self.is_draining:
             self.lab.rng.choice(
@@ -331,17 +330,17 @@ WEIGHTS = {
 
 class Group(RandomLogs):
     """
-    A group of random programs, and the random events that befall its cluster.
+    A group of random programs, and random events in its cluster.
 
     Attributes:
         settings: the settings of all members.
-        there: the members that were not stopped.
+        there: the members that have not been stopped.
     """
 
     def __init__(self, lab, folder, avoided=(), **more):
         rng, self._avoided = lab.rng, avoided
         self.operator = Operator(lab)
-        self.control = None  # the content of the holds topic, at the end
+        self.control = None  # the contents of the holds topic at the end
         self._is_controlled = rng.random() < 0.5
         self._is_by_hand = rng.random() < 0.15
         lab.cluster.creates_topics = False
@@ -444,7 +443,7 @@ class Group(RandomLogs):
             self._held.remove(scope)
 
     def reset(self):
-        """Move a topic's partitions, under a hold that may end before all are moved."""
+        """Reset a topic's offsets, under a hold that may end before all are reset."""
         if self._is_controlled:
             targets = {}
             for tp in self.tps[:3]:

@@ -1,7 +1,7 @@
 """
-The lab of the reusable cases in a world, whose processes are simulated.
+A lab that runs the reusable cases in a world, with simulated processes.
 
-The cases themselves are the same. Their calls go to the same adapter, on the thread of
+The cases are the same as on a real broker. They call the same adapter, on the thread of
 a simulated process that can be frozen and killed.
 """
 
@@ -20,12 +20,14 @@ from safeconsumer.testing.cases.member import answer, found
 from safeconsumer.testing.cases.process import Launch, result_of
 from tests.sim.world import World
 
-# The adapters know no key for the simulated network.
+# The adapters have no setting for the simulated network.
 Ours = partial(SafeConsumer, proxy_url="sim://")
 Strict = partial(Ours, default_lifetime=Lifetime.UNTIL_RESUMED)
 Stock = partial(KafkaConsumer, proxy_url="sim://")
 
-_SECONDS_OF_A_TURN = 1e-3  # seconds of CPU; the machine's own CPU time is no evidence
+_SECONDS_OF_A_TURN = (
+    1e-3  # simulated CPU seconds; the machine's CPU time would prove nothing
+)
 
 
 _CLIENTS = tuple(str(Path(one.__file__).parent) for one in (safeconsumer, kafka))
@@ -42,15 +44,15 @@ class Simulated(adapter.Adapter):
         return super().poll_limited(timeout, limit)
 
     def _may_hit(self, frame):
-        # Tasks of other threads run between two places of this one, and the code that
-        # simulates threads is no part of the client.
+        # Tasks of other threads run between two places of this thread, and the code
+        # that simulates threads is not part of the client.
         world = World.current
         is_mine = world is not None and world.task is self._polling
         return is_mine and frame.f_code.co_filename.startswith(_CLIENTS)
 
 
 class Deaf(Simulated):
-    """A client whose pauses do nothing: no case about pausing may let it pass."""
+    """A client whose pauses do nothing, so that every case about pausing must fail."""
 
     def pause(self, *_, **__):
         """Do nothing."""
@@ -60,7 +62,7 @@ class Deaf(Simulated):
 
 
 class Process:
-    """A simulated process with one adapter in it; it has the methods of a real one."""
+    """A simulated process with one adapter, and with the methods of a real process."""
 
     def __init__(self, lab, launch):
         self._lab = lab
@@ -85,7 +87,7 @@ class Process:
 
     @property
     def is_at_rest(self):
-        """Return whether the test has awaited every call that it began."""
+        """Return whether the test has awaited every call that it started."""
         return not self._awaited
 
     def call(self, name, *args):
@@ -97,13 +99,13 @@ class Process:
         self._requests.put({"call": name, "with": args})
 
     def answer(self, _):
-        """Wait for the call that was begun."""
+        """Wait for the call that was started, and return its result."""
         given = self._answers.get()
         self._awaited -= 1
         return result_of(given)
 
     def has_answered(self):
-        """Return whether the call that was begun has ended."""
+        """Return whether the call that was started has ended."""
         return not self._answers.empty()
 
     def freeze(self):
@@ -113,7 +115,7 @@ class Process:
         self._lab.thaw(self._process)
 
     def kill(self):
-        """End the process; it sends no LeaveGroup."""
+        """Kill the process, which sends no LeaveGroup."""
         self._lab.kill(self._process)
 
 
@@ -133,13 +135,13 @@ class Broker:
 
 class CasesLab(cases.Lab):
     """
-    Gives the cases a simulated world as their lab.
+    Runs the cases in a simulated world.
 
     Args:
         lab: the world's lab.
         protocol: an assignor's name.
         consumer: ``Ours``, ``Strict`` or ``Stock``.
-        adapter: ``module:Class``, which makes the cases' calls of it.
+        adapter: the ``module:Class`` that carries out the calls of the cases.
     """
 
     def __init__(self, lab, protocol, consumer="Ours", adapter=f"{__name__}:Simulated"):

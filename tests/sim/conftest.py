@@ -1,4 +1,4 @@
-"""Plays each test that takes a ``lab`` in a simulated world."""
+"""Runs each test that takes a ``lab`` in a simulated world."""
 
 import inspect
 
@@ -14,7 +14,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector, name, obj):
-    """Play a test with the first seed, unless ``@simulated`` names others."""
+    """Run a test with the first seed, unless ``@simulated`` names other seeds."""
     is_test = name.startswith("test_") and inspect.isfunction(obj)
     if not is_test or "lab" not in inspect.signature(obj).parameters:
         return None

@@ -1,9 +1,9 @@
 """
-Plays random histories of one consumer, and judges them by its own calls.
+Plays random histories of one consumer, and judges each by the calls that were made.
 
-The judge knows the next record, the paused partitions and the content of each log; it
-shares no code with the product. After a position may have moved by itself (a reset, a cut
-log, a new ownership) the next record shows the judge the position.
+The judge tracks the next record, the paused partitions and the content of each log; it
+shares no code with the product. When a position may have moved automatically (by a reset,
+a cut log or a new ownership), the next record tells the judge the new position.
 """
 
 import random
@@ -16,8 +16,8 @@ from safeconsumer.testing._batches import NewRecord
 from tests.sim.random_logs import RandomLogs
 from tests.sim.reading import COOPERATIVE, EAGER
 
-# Error codes of requests that are tried again: not the leader, not the coordinator, a
-# join is under way.
+# Error codes after which a client retries: not the leader, not the coordinator,
+# rebalance in progress.
 _ERRORS = {"Fetch": 6, "ListOffsets": 6, "OffsetCommit": 16, "Heartbeat": 27}
 _REQUESTS = (*_ERRORS, "Metadata", "*")
 _MOST_PARTITIONS = 4
@@ -55,7 +55,7 @@ class History(RandomLogs):
     A consumer of one topic, its brokers, and the judge's knowledge of both.
 
     Attributes:
-        weights: the operations, and how often each is drawn.
+        weights: the operations, each with the relative frequency of its choice.
         kind: the class of the consumer.
     """
 
@@ -72,7 +72,7 @@ class History(RandomLogs):
         for tp in self.tps:
             self._append(tp, rng.choice([0, 1, 10, 40]))
         self.consumer = self._consumer()
-        # The next offset; None means that the next record decides.
+        # The next offset of each partition; None means that the next record decides.
         self.next = dict.fromkeys(self.tps)
         self.held = {}  # the paused partitions, by scope and owner
         self.seen = 0
@@ -121,13 +121,13 @@ class History(RandomLogs):
     # ------------------------------------------------------------ judging
 
     def got(self, tp, offset, way):
-        """Check that a record is the next one of its partition, which is not paused."""
+        """Assert that a record is the next of its partition, which must not be paused."""
         assert not any(tp in some for some in self.held.values()), f"P1: {tp} by {way}"
         self.follows(tp, offset, way)
         self.next[tp] = offset + 1
 
     def follows(self, tp, offset, way):
-        """Check that a record is the next one of its partition."""
+        """Assert that a record is the next one of its partition."""
         following = self.next[tp]
         if following is not None:
             assert offset >= following, f"P8: {tp} comes again, {offset} by {way}"
@@ -135,7 +135,7 @@ class History(RandomLogs):
             assert not missed, f"P8: {tp} lost {missed[:5]}, {offset} came by {way}"
 
     def not_passed(self, tp, offset, what):
-        """Check that a position or a committed offset is not ahead of the records."""
+        """Assert that a position or a committed offset is not ahead of the records."""
         following = self.next[tp]
         if following is not None:
             missed = self._between(tp, following, offset)
@@ -158,7 +158,7 @@ class History(RandomLogs):
         return [one for one in self.visible(tp) if first <= one < end]
 
     def note_moves(self):
-        """Let the next record decide after an event about a moved position."""
+        """After an event about a moved position, let the next record decide."""
         new, self.seen = self.events[self.seen :], len(self.events)
         for event in new:
             if isinstance(event, events.RebalanceCompleted):
@@ -170,7 +170,7 @@ class History(RandomLogs):
                     self.next[tp] = self.begin_of(tp, event)
 
     def begin_of(self, tp, event):
-        """Return the next offset after a move; None: the next record decides."""
+        """Return the next offset after a move, or None if the next record decides."""
         del tp, event
 
     # ------------------------------------------------------------ reading
@@ -259,7 +259,7 @@ class History(RandomLogs):
             self.rng.choice(calls)(tp)
 
     def moves_to(self, tp, offset):
-        """Note that the program moves a position; None: to an end of the log."""
+        """Record that the program moves a position; None means to an end of the log."""
         self.next[tp] = offset
 
     def seek_to_a_time(self):
@@ -284,7 +284,7 @@ class History(RandomLogs):
         if tp in self.consumer.assignment():
             try:
                 at = self.consumer.position(tp, timeout_ms=2000)
-            except KafkaError:  # such as a broker that is away, as in kafka-python
+            except KafkaError:  # for example while a broker is down, as in kafka-python
                 return
             self.note_moves()
             following = self.next[tp]
@@ -299,7 +299,7 @@ class History(RandomLogs):
     def commit(self):
         if not self.has_group:
             return
-        assigned = self.consumer.assignment()  # nothing, if the membership was lost
+        assigned = self.consumer.assignment()  # empty if the membership was lost
         try:
             self.consumer.commit(timeout_ms=3000)
         except KafkaError:
@@ -393,7 +393,7 @@ class History(RandomLogs):
     # ------------------------------------------------------------ playing
 
     def play(self, steps):
-        """Play this many operations; then let everything flow, and read all records."""
+        """Play this many operations, then end all holds and faults and read all records."""
         names, weights = zip(*self.weights.items(), strict=True)
         for name in self.rng.choices(names, weights, k=steps):
             self.do(name)
@@ -424,12 +424,12 @@ class History(RandomLogs):
             read()
             is_late, decided = self.lab.now > until - 90, self._left() != left
             if is_late and not (decided or any(left.values())):
-                break  # no record came that would decide a position
+                break  # no record arrived to decide a position
         late = {tp: offsets for tp, offsets in self._left().items() if offsets}
         assert not late, f"P10: {late} never came"
 
     def _left(self):
-        # Offsets still to come; an empty list if the next record decides the position.
+        # The next offsets still to come; an empty list if the next record decides.
         left = {}
         for tp, following in self.next.items():
             rest = [] if following is None else self._between(tp, following, 1 << 62)

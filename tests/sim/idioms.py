@@ -1,9 +1,9 @@
 """
-Programs that pause as users write them, and the verdict on each with both clients.
+Programs that pause in the ways that users write, with a verdict for both clients.
 
-A test plays each as the only member of a group and dictates its assignment. A record
-that comes while the program wants none is a leak; if no record of a partition comes at
-the end, although the program wants some, that is a stall. They are played in the
+A test runs each program as the only member of a group and dictates its assignment. A
+record that arrives while the program wants none is a leak. If the program wants records
+of a partition at the end but receives none, that is a stall. The programs run in the
 simulation (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
 """
 
@@ -27,7 +27,7 @@ from tests.sim.reading import COOPERATIVE, EAGER, Listener
 A = [TopicPartition("a", number) for number in range(4)]
 B = TopicPartition("b", 0)
 
-# Turns, of a second each. Programs are busy from the first of these turns to the second.
+# Numbers of turns, of a second each. Programs are busy from turn BUSY to turn FREE.
 BUSY, FREE, END = 2, 10, 18
 CHANGE, LATER = 4, 13
 
@@ -44,8 +44,7 @@ class Program:
         is_ours_only: whether it calls methods that kafka-python lacks.
         is_busy: whether it wants no records.
         turn: the number of the turn.
-        own: partitions that the program remembers, each with the turn in which it
-            resumes it.
+        own: the partitions that the program remembers, each with the turn of its resume.
     """
 
     reads_b: ClassVar[bool] = False
@@ -80,15 +79,15 @@ class Program:
         self.consumer.resume(*self.consumer.assignment())
 
     def on_record(self, tp):
-        """Take a record."""
+        """Handle a record of a partition."""
 
     def on_assigned(self, tps):
-        """Take partitions."""
+        """Handle assigned partitions."""
 
     def on_revoked(self, tps):
-        """Give partitions up."""
+        """Handle revoked partitions."""
 
-    def says_stop(self, tp):  # noqa: ARG002 - for children
+    def says_stop(self, tp):  # noqa: ARG002 - for subclasses
         """Return whether the program wants no record of a partition now."""
         return self.is_busy
 
@@ -102,7 +101,7 @@ class Flag(Program):
 
 
 class ResumePaused(Program):
-    """The program does the same, with ``resume(*paused())``."""
+    """The program pauses like ``Flag``, and resumes with ``resume(*paused())``."""
 
     def go(self):
         self.consumer.resume(*self.consumer.paused())
@@ -120,7 +119,7 @@ class Saved(Program):
 
 
 class SavedByValue(Saved):
-    """The program does the same with equal partition objects, like those from JSON."""
+    """The program pauses and resumes equal copies of the partitions, like those from JSON."""
 
     def stop(self):
         made = (TopicPartition(*tp) for tp in self.consumer.assignment())
@@ -138,7 +137,7 @@ class SavedGuarded(Saved):
 
 
 class OneByOne(Program):
-    """The program pauses with ``for tp in assignment(): pause(tp)``, and resumes alike."""
+    """The program pauses with ``for tp in assignment(): pause(tp)``, and resumes likewise."""
 
     def stop(self):
         for tp in self.consumer.assignment():
@@ -157,7 +156,7 @@ class TheRest(ResumePaused):
 
 
 class UnlessPaused(Program):
-    """In each turn the program pauses all if none is paused; when idle it resumes all."""
+    """A busy program pauses all partitions if none is paused; an idle one resumes all."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -168,7 +167,7 @@ class UnlessPaused(Program):
 
 
 class Again(Program):
-    """The program pauses everything, resumes it for a moment, and pauses it again."""
+    """The program pauses everything, resumes everything briefly, and pauses it again."""
 
     def stop(self):
         super().stop()
@@ -178,7 +177,7 @@ class Again(Program):
 
 
 class EachTurn(Program):
-    """In each turn the program pauses unpaused partitions; when idle it resumes all."""
+    """A busy program pauses the unpaused partitions in each turn; an idle one resumes all."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -190,7 +189,7 @@ class EachTurn(Program):
 
 
 class Loop(Program):
-    """The loop of KAFKA-13463 pauses everything in each turn."""
+    """The program pauses everything in each busy turn, like the loop in KAFKA-13463."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -201,7 +200,7 @@ class Loop(Program):
 
 
 class OwnSet(Program):
-    """The program pauses partitions outside its own set; when idle it resumes that set."""
+    """A busy program pauses partitions outside its own set; an idle one resumes that set."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -216,7 +215,7 @@ class OwnSet(Program):
 
 
 class ListenerPauses(Program):
-    """Its listener pauses partitions that are gained while the program is busy."""
+    """The program's listener pauses partitions that are gained while the program is busy."""
 
     def on_assigned(self, tps):
         if self.is_busy:
@@ -224,7 +223,7 @@ class ListenerPauses(Program):
 
 
 class ListenerTidiesUp(Program):
-    """Its listener resumes revoked partitions, and pauses all assigned ones."""
+    """The program's listener resumes revoked partitions, and pauses all assigned ones."""
 
     def on_revoked(self, tps):
         if self.is_busy:
@@ -236,7 +235,7 @@ class ListenerTidiesUp(Program):
 
 
 class Unsubscribing(Program):
-    """The program pauses everything, and subscribes again to get records."""
+    """The program pauses everything, and subscribes again to receive records."""
 
     def go(self):
         self.consumer.unsubscribe()
@@ -268,7 +267,7 @@ class Work(Program):
 
 
 class WorkForgets(Work):
-    """The program does the same, and forgets revoked partitions."""
+    """The program works like ``Work``, and forgets revoked partitions."""
 
     def on_revoked(self, tps):
         for tp in tps:
@@ -276,14 +275,14 @@ class WorkForgets(Work):
 
 
 class WorkUnguarded(Work):
-    """The program does the same, but its only guard is an ``except KeyError``."""
+    """The program works like ``Work``, but its only guard is an ``except KeyError``."""
 
     def done(self, tp):
         resumed(self.consumer, tp)
 
 
 class Backoff(Work):
-    """One record fails and its partition waits; it is resumed only if still assigned."""
+    """A failed record pauses its partition, which is resumed only if it is still assigned."""
 
     seconds = 8
     has_failed = False
@@ -295,11 +294,11 @@ class Backoff(Work):
 
 
 class BackoffForgets(Backoff, WorkForgets):
-    """The program does the same, and forgets revoked partitions."""
+    """The program works like ``Backoff``, and forgets revoked partitions."""
 
 
 class Quarantine(Backoff):
-    """One partition is paused for good."""
+    """The program pauses one partition and never resumes it."""
 
     seconds = 1000
 
@@ -323,7 +322,7 @@ class OneTopic(Program):
 
 
 class Priority(OneTopic):
-    """In each turn topic ``a`` waits until enough records of topic ``b`` have come."""
+    """The program pauses topic ``a`` until enough records of topic ``b`` have arrived."""
 
     count = 0
 
@@ -351,14 +350,14 @@ class OtherThread(Program):
         return self.thread is not None and self.thread.is_alive()
 
     def act(self, is_busy):
-        """Pause or resume, in the middle of a poll or after it."""
+        """Pause or resume, during a poll or after one."""
         time.sleep(0.1)
         (self.stop if is_busy else self.go)()
         self.is_busy = is_busy
 
 
 class Restoring(Program):
-    """Its listener pauses gained partitions until their state is restored."""
+    """The program's listener pauses gained partitions until their state is restored."""
 
     def on_assigned(self, tps):
         self.consumer.pause(*tps)
@@ -380,7 +379,7 @@ class Restoring(Program):
 
 
 class TwoAtOnce(Program):
-    """A program has a flag and a backoff: one partition is resumed while the flag is set."""
+    """The program has a flag and a backoff, and resumes one partition under the flag."""
 
     def on_turn(self):
         super().on_turn()
@@ -393,7 +392,7 @@ class TwoAtOnce(Program):
 
 
 class OwnersQuarantine(Quarantine):
-    """One partition is paused for good, by a separate owner; a flag is set and cleared."""
+    """A separate owner pauses one partition forever, while a flag is set and cleared."""
 
     is_ours_only = True
 
@@ -431,13 +430,13 @@ def resumed(consumer, tp):
 @frozen
 class Situation:
     """
-    One history of the assignment.
+    A sequence of assignments.
 
     Attributes:
         first: the partitions that are assigned first.
         changes: by turn, the partitions that are assigned from then on.
-        lost_at: the turn in which the membership is lost; the member joins again at
-            once, or with the first change if that comes later.
+        lost_at: the turn in which the membership is lost; the member joins again
+            immediately, or with the first change if that comes later.
     """
 
     first: Collection[TopicPartition]
@@ -483,32 +482,32 @@ class DictatedCooperatively(Dictated, COOPERATIVE):
 
 
 class NothingElse:
-    """Only the program keeps partitions quiet; children add a hold, or a gate."""
+    """Adds nothing to the program's own pauses; subclasses add a hold or a gate."""
 
     def meet(self, consumer, program):
-        """Begin, before the program has subscribed."""
+        """Prepare the hold or gate before the program subscribes."""
 
     def on_turn(self, turn):
         """Make the changes that are due in a turn, before the program acts."""
 
-    def keeps(self, tp):  # noqa: ARG002 - for children
+    def keeps(self, tp):  # noqa: ARG002 - for subclasses
         """Return whether a hold or a gate keeps a partition quiet now."""
         return False
 
 
 class Game:
     """
-    A program as the only member of a group, in one situation.
+    Runs a program as the only member of a group, in one situation.
 
-    A turn ends when everything that may flow has been read.
+    A turn ends when every record that is not held back has been read.
 
     Attributes:
         consumer: the program's client.
-        leaked: how many records came while the program wanted none.
+        leaked: the number of records that arrived while the program wanted none.
         raised: the errors that the client's methods raised in the program.
-        disobeyed: the partitions whose records came although another hold or a gate kept
-            them.
-        verdict: the letters of the table, once it has ended.
+        disobeyed: the partitions whose records arrived although another hold or a gate
+            kept them quiet.
+        verdict: the letters of the table; None until the game has ended.
     """
 
     def __init__(self, stage, situation, program, assignor, other=None):
@@ -530,16 +529,16 @@ class Game:
         self._program.subscribe()
 
     def change(self, number):
-        """Change its membership or assignment, if the situation requires it."""
+        """Change the membership or the assignment, if the situation requires a change."""
         self._has_joined = self._changed(number)
 
     def turn(self, number):
-        """Let the program act, and poll until everything that may flow has been read."""
+        """Let the program act, and poll until all records not held back have been read."""
         self._other.on_turn(number)
         self._program.turn = number
         self._guarded(self._program.on_turn)
         if self._is_rejoining:
-            self._poll()  # a poll that returns other records at once would gain nothing
+            self._poll()  # a poll that returns other records immediately gains no partition
             self.consumer._coordinator.request_rejoin()
             self._is_rejoining = False
 
@@ -554,7 +553,7 @@ class Game:
         self._stage.until(has_ended, f"the end of turn {number}")
 
     def end(self):
-        """Judge the game, also by the partitions from which no record came at the end."""
+        """Set the verdict; a wanted partition without records at the end is a stall."""
         stalled = [
             tp
             for tp in self.consumer.assignment()
@@ -565,7 +564,7 @@ class Game:
         self.verdict = found or "."
 
     def _changed(self, number):
-        # Return a check for the join that follows.
+        # Return a function that checks whether the join that follows is complete.
         reader, changes = self._reader, self._situation.changes
         if number in changes:
             self._assign(changes[number])
@@ -619,11 +618,11 @@ def play(stage, situation, programs, *, other=None, every=map):
     Play programs in a situation, turn by turn; return the games.
 
     Args:
-        stage: it has no topics yet.
-        situation: its name.
-        programs: the names of each program and its assignor.
-        other: the hold or gate beside the only program.
-        every: plays a turn of all games: ``map``, or that of a pool of threads.
+        stage: a stage without topics.
+        situation: the situation's name.
+        programs: pairs of a program's name and an assignor's name.
+        other: the additional hold or gate, if there is only one program.
+        every: plays a turn of all games: ``map``, or the ``map`` of a thread pool.
     """
     stage.topic("a", 4)
     stage.topic("b", 1)
@@ -673,9 +672,9 @@ OwnersQuarantine            -/.    -/.    -/.    -/.    -/.    -/.    -/.    -/.
 PauseAll                    -/.    -/.    -/.    -/.    -/.    -/.    -/.    -/.
 """
 """
-By program and situation: the verdict on kafka-python / on our class. Both kinds of
+The verdicts on kafka-python / on our class, by program and situation. Both kinds of
 assignor have the same verdicts unless a row names one. L: leak, S: stall, E: an error of
-kafka-python's, ?: L or none, by chance: the gain or the next pause comes first.
+kafka-python, ?: L or none, because either the gain or the next pause may come first.
 """
 
 _FORGETTING = [
@@ -683,19 +682,19 @@ _FORGETTING = [
     for program in ("Work", "Backoff")
     for assignor in ("eager", "cooperative")
 ]
-# P3 keeps a pause if the next join gives back a partition that a lost membership took. A
+# By P3 a pause survives if the next join returns a partition after a lost membership. A
 # program that forgets its pauses then forgets them in every eager rebalance, too, where
 # kafka-python keeps them.
 _LOST = ("lost, back", "lost, more", "lost at go")
 EXCEPTED = (
     # Partitions resumed one by one, or by a loop, while none of them was assigned.
     *product(("SavedGuarded", "OneByOne"), ("idle at go", "lost at go")),
-    # Pauses that a guard passes over, or the listener forgets, when the membership is
+    # Pauses that a guard skips, or that the listener forgets, when the membership is
     # lost.
     *product(("Work", "Backoff"), ("lost at go",)),
     *product(_FORGETTING, _LOST),
 )
-"""The programs and situations that are right on kafka-python and stall here."""
+"""The programs and situations that work with kafka-python and stall with our class."""
 
 
 def rows():
@@ -726,11 +725,11 @@ def expected(program, assignor, situation):
 
 class Holder(NothingElse):
     """
-    Another owner, who holds one partition or the topic.
+    Another owner, which holds one partition or the topic.
 
     Args:
         what: ``one`` partition, or the ``topic``.
-        until: the turn in which it lifts its hold.
+        until: the turn in which the owner lifts its hold.
     """
 
     def __init__(self, what, until):
@@ -753,10 +752,10 @@ class Holder(NothingElse):
 
 class Gate(NothingElse):
     """
-    A group's holds are not read yet: gained partitions wait behind a gate.
+    Gates gained partitions as if a group's holds had not been read yet.
 
     Args:
-        until: the turn in which they are read.
+        until: the turn in which the holds are read.
     """
 
     def __init__(self, until):
@@ -783,7 +782,7 @@ COLUMNS = {
     "topic held": lambda until: Holder("topic", until),
     "gated": Gate,
 }
-"""By name, a function that makes what else keeps partitions quiet, until a given turn."""
+"""Functions that create the additional hold or gate, which lasts until a given turn."""
 
 
 LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
@@ -792,10 +791,10 @@ LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
 @frozen
 class Case:
     """
-    A program, its situation, and the hold or gate beside it; each by its name.
+    The names of a program, its situation, and the additional hold or gate.
 
     Attributes:
-        until: the turn in which the other hold is lifted; not used without one.
+        until: when the additional hold is lifted; unused if there is none.
     """
 
     program: str
@@ -805,7 +804,7 @@ class Case:
     until: str = "later"
 
     def played(self, lab, kind):
-        """Play it with a class of consumers; return the game."""
+        """Play the case with a class of consumers, and return the game."""
         other = COLUMNS[self.column](LIFTED[self.until])
         with BareStage(lab, kind) as stage:
             (game,) = play(
@@ -819,7 +818,7 @@ class Case:
 
 
 def params(cases, by_day):
-    """Return the cases as parameters; some of them only the nightly run plays."""
+    """Return the cases as parameters; only the nightly run plays those not in ``by_day``."""
     return of_this_run(
         [
             pytest.param(

@@ -1,4 +1,4 @@
-"""Raises at the places of a call, as a signal handler does."""
+"""Raises exceptions at chosen places of a call, as a signal handler does."""
 
 import itertools
 from pathlib import Path
@@ -15,7 +15,7 @@ THEIRS = str(Path(kafka.__file__).parent)
 
 STEP = 21
 """
-Each seed has every 21st place, and 21 seeds have all.
+Each seed covers every 21st place, and 21 seeds together cover all places.
 """
 
 everywhere = simulated(seeds=1, nightly=STEP)
@@ -29,18 +29,18 @@ def is_mine():
 
 
 def interrupting(*inside, kind=TimeLimitError):
-    """Return interrupts in our files, or in these, on the thread of the test."""
+    """Return interrupts on the test's thread, in the given files or else in ours."""
     return Interrupts(inside or (OURS,), is_mine(), kind)
 
 
 def each_place(lab, least, *inside, kind=TimeLimitError):
     """
-    Yield interrupts of a call, with the next place each time, until it has no more.
+    Yield interrupts of a call, each at the next place, until the call has no more places.
 
     Args:
-        lab: its seed chooses the places.
-        least: how many places the call has at least.
-        inside: beginnings of the names of the files with places, by default ours.
+        lab: the lab, whose seed chooses the places.
+        least: the least number of places that the call must have.
+        inside: prefixes of the names of the interrupted files; our package by default.
         kind: the class of exceptions that are raised.
     """
     interrupts, missed = interrupting(*inside, kind=kind), 0
@@ -48,7 +48,7 @@ def each_place(lab, least, *inside, kind=TimeLimitError):
         interrupts.number = number
         interrupts.interrupt = lambda call, number=number: interrupts.at(number, call)
         yield interrupts
-        # An earlier interrupted call may have left more or less work to this one.
+        # An earlier interrupted call may have left more or less work for this call.
         missed = 0 if interrupts.place else missed + 1
         if missed == 2:
             break

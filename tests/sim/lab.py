@@ -1,5 +1,5 @@
 """
-Gives a simulated test a world with a cluster, and programs that poll.
+Gives a simulated test a world with a cluster and with programs that poll.
 
 Import this module after ``threads.install()``, which ``tests/conftest.py`` calls first.
 """
@@ -25,14 +25,14 @@ def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
 
     Args:
         scenario: the main task of the world.
-        seed: decides everything that is drawn.
-        nodes: how many brokers there are.
-        preempt: how likely a task loses its turn where it takes a lock.
-        given: more arguments of the scenario.
+        seed: the seed of all random choices.
+        nodes: the number of brokers.
+        preempt: the probability that a task loses its turn when it acquires a lock.
+        given: further arguments of the scenario.
     """
     __tracebackhide__ = True
     if not _is_warm:
-        # Late imports in the middle of a first poll would read the clock.
+        # Late imports during the first poll would read the clock.
         _is_warm.append(True)
         play(_warm_up)
     world = World(seed, preempt=preempt)
@@ -51,12 +51,12 @@ class Lab:
     A world, its cluster, and the programs that use it.
 
     Attributes:
-        world: clock, tasks and processes.
-        cluster: the brokers: their topics, offsets, groups and faults.
-        network: the way to the brokers, and its faults.
-        rng: draws from the seed, for tests that choose.
-        sleep: do nothing for virtual seconds.
-        until: wait for a condition, within virtual seconds.
+        world: the clock, the tasks and the processes.
+        cluster: the brokers, with their topics, offsets, groups and faults.
+        network: the connections to the brokers, and their faults.
+        rng: makes the random choices of tests, by the seed.
+        sleep: waits for some virtual seconds.
+        until: waits for a condition, for a limited number of virtual seconds.
     """
 
     def __init__(self, world, nodes=1):
@@ -86,22 +86,22 @@ class Lab:
 
     @property
     def now(self):
-        """Return the virtual seconds since the beginning."""
+        """Return the virtual seconds since the world started."""
         return self.world.now
 
     def history(self):
-        """Return every request so far: its time, kind, client and broker."""
+        """Return all requests so far, each with its time, kind, client and broker."""
         return tuple(
             (round(one.at, 6), one.api, one.origin, one.broker_id)
             for one in self.cluster.requests
         )
 
     def kinds(self, since=0):
-        """Return the kinds of requests, from number ``since`` on."""
+        """Return the kinds of requests, from index ``since`` on."""
         return [one.api for one in self.cluster.requests][since:]
 
     def fetched_partitions(self, since=0):
-        """Return the partitions that Fetch requests named after the first ``since``."""
+        """Return the partitions of the Fetch requests after the first ``since`` requests."""
         some = list(self.cluster.requests)[since:]
         return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
 
@@ -120,7 +120,7 @@ class Lab:
         return None if found is None else found.offset
 
     def running(self):
-        """Return the threads of living processes that have not ended."""
+        """Return the unfinished threads of living processes."""
         return [f"{one.process}/{one.name}" for one in self.world.running()]
 
     # Topics and clients
@@ -145,16 +145,16 @@ class Lab:
 
     @property
     def connection(self):
-        """The settings by which any client finds the cluster."""
+        """The settings with which any client finds the cluster."""
         servers = [f"{host}:{PORT}" for host in self.hosts]
         return {"bootstrap_servers": servers, "proxy_url": "sim://"}
 
     def settings(self, **more):
-        """Return a consumer's settings: from the earliest record, no automatic commit."""
+        """Return a consumer's settings, which read from the start and commit nothing."""
         base = {
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
-            "metrics_enabled": False,  # a tenth of a world's CPU
+            "metrics_enabled": False,  # metrics take a tenth of a world's CPU time
         }
         return {**self.connection, **base, **more}
 
@@ -172,24 +172,24 @@ class Lab:
         return process, thread
 
     def freeze(self, process):
-        """Stop a process (SIGSTOP): none of its threads runs, its sockets fill."""
+        """Freeze a process (SIGSTOP); its threads stop, and its sockets fill."""
         process.is_frozen = True
 
     def thaw(self, process):
         process.is_frozen = False
 
     def kill(self, process):
-        """End a process (SIGKILL): its connections end, as the kernel closes them."""
+        """Kill a process (SIGKILL); its connections are closed, as by the kernel."""
         process.is_dead = True
         self.network.reset(process)
 
     def lose(self, process):
-        """Switch off the machine of a process: its connections stay open and silent."""
+        """Switch off the machine of a process; its connections stay open and silent."""
         self.network.isolate(process)
         process.is_dead = True
 
     def step_clock(self, process, seconds):
-        """Set the wall clock of a process forward, or back."""
+        """Move the wall clock of a process forward or back."""
         process.skew += seconds
 
 
@@ -198,10 +198,10 @@ class Member:
     A program that polls until a test stops it, in its own process.
 
     Attributes:
-        consumer: its consumer; a test may call what any thread may call.
-        process: its simulated process, which a test may freeze, kill or cut off.
-        records: all records that its polls returned.
-        nap: virtual seconds for which it is busy before its next poll.
+        consumer: the program's consumer; a test may make the calls that any thread may make.
+        process: the program's simulated process, which a test may freeze, kill or cut off.
+        records: all records that the program's polls returned.
+        nap: virtual seconds for which the program is busy before its next poll.
     """
 
     def __init__(self, lab, kind, topics, name, settings):
@@ -253,10 +253,10 @@ class Member:
         return [int(one.value) for one in found]
 
     def leave(self):
-        """Let it close its consumer after its next poll."""
+        """Let the member close its consumer after its next poll."""
         self._is_over = True
 
     def stop(self):
-        """Let it close its consumer, and wait until its thread has ended."""
+        """Let the member close its consumer, and wait until its thread has ended."""
         self.leave()
         self._thread.join()

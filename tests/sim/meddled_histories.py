@@ -1,8 +1,8 @@
 """
-Random histories in which calls meet: one begins in the middle of another.
+Random histories in which one call starts in the middle of another.
 
-The inner call comes on the polling thread, from a deserializer or a signal handler, or
-on another thread. A handler may also raise. In addition, pauses expire, deserializers
+The inner call runs on the polling thread, from a deserializer or a signal handler, or on
+another thread. A signal handler may also raise. In addition, pauses expire, deserializers
 fail, and the consumer is closed in the middle of a batch.
 """
 
@@ -30,12 +30,12 @@ _INNER = {
     "wake_up": 1,
     "append": 1,
 }
-# Calls that do not wait for the IO thread, which a signal handler's thread may keep
-# waiting.
+# Calls that do not wait for the IO thread, which the thread of a signal handler may
+# block.
 _ON_ANY_THREAD = ("seek", "seek_to_an_end", "pause", "resume", "wake_up", "append")
 _MOST_PLACES = 900
 _NO_MOVE = object()
-# Seconds for which an automatic commit may be under way.
+# Seconds for which an automatic commit may be in flight.
 _UNDER_WAY = 3.0
 
 
@@ -44,8 +44,8 @@ class Acting(Deserializer):
     A deserializer that calls a function at one of the next values.
 
     Attributes:
-        countdown: how many values come before the call.
-        act: the function; None: no call is wanted.
+        countdown: the number of values before the call.
+        act: the function to call, or None.
     """
 
     countdown, act = 0, None
@@ -65,7 +65,7 @@ class UnreadableError(Exception):
 
 
 class Repeating(SafeConsumer):
-    """A consumer whose own ``poll`` may poll twice in a step of an iteration."""
+    """A consumer whose own ``poll`` may poll twice in one iteration step."""
 
     def poll(self, timeout_ms=0, **options):
         if not self._safe_iteration.is_stepping():
@@ -79,7 +79,7 @@ class Repeating(SafeConsumer):
 
 
 class MeddledHistory(History):
-    """A history that has the further operations of this module."""
+    """A history with the additional operations of this module."""
 
     weights = WEIGHTS | {
         "meet_in_a_deserializer": 8,
@@ -102,17 +102,17 @@ class MeddledHistory(History):
         self.acting = Acting()
         self.expires = {}  # the ends of pauses, by scope and owner
         self.is_reading = self.is_over = False
-        self.moved = {}  # where a call within the current one has moved the position
+        self.moved = {}  # the positions that calls within the current call have set
         self.found = {}  # the offsets of the current call, by partition
-        self.late = set()  # the pauses that another call of this moment placed
-        # The partitions whose new log the consumer does not know yet.
+        self.late = set()  # the pauses that a concurrent call placed
+        # The recreated partitions whose new log the consumer has not noticed yet.
         self.recreating = set()
-        self.sought = set()  # those of them whose position the program has moved
-        self.just_recreated = {}  # where they begin, as an event of this call names them
-        self.committed = {}  # the group's offsets that were judged
-        # The next offsets before the last calls, and the times of these.
+        self.sought = set()  # the recreated partitions to which the program has sought
+        self.just_recreated = {}  # first offsets after a recreation, by this call's events
+        self.committed = {}  # the committed offsets that were judged
+        # The next offsets before each of the last calls, and the times of these calls.
         self.lately = deque()
-        self.asked = []  # those at calls that did not wait for their commits
+        self.asked = []  # the next offsets at calls of commit_async
         self.begins = {}  # the committed offsets at rebalances, by event and partition
         lab.cluster.creates_topics = False
         self.kind = Repeating if lab.world.seed % 3 == 2 else SafeConsumer
@@ -137,7 +137,7 @@ class MeddledHistory(History):
         self.found.setdefault(tp, []).append(offset)
 
     def check_pauses(self, tp, way):
-        """Check that no pause covers a partition whose records have come."""
+        """Assert that no pause covers a partition whose records have arrived."""
         held = [k for k, tps in self.held.items() if tp in tps and k not in self.late]
         now = self.lab.now
         held = [key for key in held if self.expires.get(key, now + 1) > now]
@@ -183,7 +183,7 @@ class MeddledHistory(History):
             at = self.lab.committed(tp, "g")
             if at is not None and at != self.committed.get(tp):
                 self.committed[tp] = at
-                # An automatic commit may have been under way since an earlier call.
+                # An automatic commit may have been in flight since an earlier call.
                 earlier = *(one for one, _ in self.lately), *self.asked
                 ends = [*(one.get(tp) for one in earlier), self.next[tp]]
                 is_fit = any(
@@ -192,7 +192,7 @@ class MeddledHistory(History):
                 assert is_fit, f"P8: {at} of {tp} is committed at {ends} by {name}"
 
     def read(self, call):
-        """Make a call that may return records, and judge them."""
+        """Make a call that may return records, and judge the records."""
         self.is_reading = True
         try:
             with suppress(UnreadableError):
@@ -202,7 +202,7 @@ class MeddledHistory(History):
         self.settle()
 
     def settle(self):
-        """Judge the offsets of a call in the middle of which positions may have moved."""
+        """Judge the offsets of a call during which positions may have moved."""
         found, self.found = self.found, {}
         moved, self.moved = self.moved, {}
         begins, self.just_recreated = self.just_recreated, {}
@@ -215,7 +215,7 @@ class MeddledHistory(History):
         self.late = set()
 
     def _settle(self, tp, offsets, move):
-        # Each pair has the next offset, and the target of a move that may still come.
+        # Each pair has the next offset, and the target of a move that may still happen.
         pairs = [(self.next[tp], move)]
         for offset in offsets:
             after = []
@@ -376,7 +376,7 @@ class MeddledHistory(History):
         self._meet(lambda: interrupts.at(number, read))
 
     def interrupt_another_call(self):
-        """Interrupt a call, and make it once more, as a program does."""
+        """Interrupt a call, and then repeat the call, as a program does."""
         names = "seek", "seek_to_an_end", "pause", "resume", "commit", "position"
         name, number = self.rng.choice(names), self.rng.randrange(200)
         drawn = self.rng.getstate()
@@ -393,7 +393,7 @@ class MeddledHistory(History):
         self.acting.act = fail
         self._meet(read)
         self.acting.act = None
-        self._meet(self._reading())  # an error may wait for the next call
+        self._meet(self._reading())  # an error may be pending for the next call
 
     # ------------------------------------------------------------ further operations
 
@@ -430,7 +430,7 @@ class MeddledHistory(History):
                 assert at == offsets[tp].offset, f"P8: {at} of {tp} is committed"
 
     def reopen(self):
-        """Close the consumer, perhaps in the middle of a batch, and make another."""
+        """Close the consumer, perhaps in the middle of a batch, and create another."""
         before = [self.lab.committed(tp, "g") for tp in self.tps]
         self.consumer.close(autocommit=self.rng.random() < 0.5)
         self.note_moves()
@@ -472,7 +472,7 @@ class MeddledHistory(History):
             self._append(tp, self.rng.choice([0, 1, 20]))
 
     def _assigned(self, tps):
-        """Seek, or pause, in a listener."""
+        """Seek or pause in a listener, at random."""
         for tp in () if self.is_over else sorted(tps):
             match self.rng.choice(["seek", "pause", *[""] * 8]):
                 case "seek":

@@ -1,4 +1,4 @@
-"""Acts in the middle of a poll, while one of its records is deserialized."""
+"""Helpers that act during a poll, while one of its records is being deserialized."""
 
 import gc
 import threading
@@ -26,14 +26,14 @@ def both_steps(request, monkeypatch):
 
 
 def elsewhere(act):
-    """Call a function on another thread, and wait for its end."""
+    """Call a function on another thread, and wait until the thread has ended."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
 
 
 def trace(patch):
-    """Wrap the method that gives each record of an iteration, as tracing does."""
+    """Wrap the method that returns each record of an iteration, as tracing libraries do."""
     upstream = KafkaConsumer.__next__
 
     def traced(self):
@@ -47,7 +47,7 @@ class Meddler(Deserializer):
     A deserializer that calls given functions, each at the n-th record that it sees.
 
     Attributes:
-        seen: the values so far, as numbers.
+        seen: the values deserialized so far, as numbers.
     """
 
     def __init__(self):
@@ -55,11 +55,11 @@ class Meddler(Deserializer):
         self._acts = {}
 
     def at(self, count, act):
-        """Let a function be called on another thread at the n-th record."""
+        """Call a function on another thread when the n-th record is deserialized."""
         self._acts[count] = lambda: elsewhere(act)
 
     def raise_at(self, count, error):
-        """Let an error be raised at the n-th record, once."""
+        """Raise an error once, when the n-th record is deserialized."""
 
         def act():
             raise error
@@ -80,7 +80,7 @@ class Value:
 
 
 class Making(Deserializer):
-    """A deserializer that counts its living values, and may raise once at the n-th value."""
+    """A deserializer that counts its values in memory, and may raise at the n-th value."""
 
     def __init__(self, fails_at=None):
         self.fails_at, self.made = fails_at, []
@@ -102,7 +102,7 @@ class Meddled(Watching):
     Reads ``t-0`` and ``t-1``, which have the given number of records each.
 
     Attributes:
-        meddler: decides what happens in the middle of its polls.
+        meddler: the deserializer that acts during the polls of this reader.
         tps: the two partitions.
     """
 
@@ -116,18 +116,18 @@ class Meddled(Watching):
 
     @property
     def in_order(self):
-        """Return both partitions, in the order in which their records were deserialized."""
+        """Return both partitions in the order in which their records were deserialized."""
         is_second = self.meddler.seen[:1] >= [1000]
         return self.tps[:: -1 if is_second else 1]
 
     def once(self):
-        """Read until there are records, or an error; return the records or the error."""
+        """Read until records arrive, and return the records; a poll's error is raised."""
         before = len(self.log)
         self.until(lambda: len(self.log) > before)
         return self.log[before:]
 
     def reads_everything(self, count=20):
-        """Read on, and assert that each record of both came once, in order."""
+        """Keep reading, and assert that each record of both arrives once, in order."""
         self.until(lambda: len(self.log) >= count)
         self.is_silent(seconds=2)
         for tp in self.tps:

@@ -1,9 +1,9 @@
 """
-Runs two calls so that they meet: at one place of the first, all of the second runs.
+Runs two calls so that they meet: the whole second call runs at one place of the first.
 
-The second runs on another thread, or in a signal handler on the same thread; or it is
-an event outside the program: brokers answer, time passes. A place is a point where
-Python gives way to other threads and to handlers.
+The second call runs on another thread, or in a signal handler on the same thread, or it
+is an event outside the program, such as a broker's response or the passing of time. A
+place is a point at which Python may switch to another thread or run a signal handler.
 """
 
 import threading
@@ -25,7 +25,7 @@ from tests.sim.reading import Reader
 
 OURS = str(Path(safeconsumer.__file__).parent)
 OWNERS = ("app", "ops")
-# Virtual seconds for which one call waits for the other; then the test goes on without it.
+# Virtual seconds for which one call waits for the other before the test continues.
 _WAIT = 1.0
 
 
@@ -35,7 +35,7 @@ class Meeting:
 
     Attributes:
         held: the partitions that the second call left held.
-        sought: the position to which the second call sought the first partition, or None.
+        sought: the offset to which the second call moved the first partition, or None.
         places: the places at which the first call may be stopped.
     """
 
@@ -55,7 +55,7 @@ class Meeting:
             hooks=[self.log],
         )
         self.consumer = self.reader.consumer
-        self.count = 0  # records of each partition
+        self.count = 0  # the number of records in each partition
         self.held = set()
         self.sought = None
         self.is_handler = self.is_read = False
@@ -86,7 +86,7 @@ class Meeting:
         self.lab.sleep(0.01)
 
     def meet(self, a, b, at, mode):
-        """Run call b at one place of call a, and judge; return whether a has that place."""
+        """Run call b at one place of call a, judge, and return whether a has that place."""
         self._begin(a, b)
         self.is_read = a in READS.values()
         first, since = self.count - 2, len(self.reader.log)
@@ -121,7 +121,7 @@ class Meeting:
         return None
 
     def _coming(self, b, mode):
-        """Return a function that starts b, and one that waits for its end."""
+        """Return two functions: one starts b, the other waits until b has ended."""
         if mode == "thread":
             thread = threading.Thread(target=self._come, args=(b,))
 
@@ -181,17 +181,18 @@ class Meeting:
         last = [self.count - 1]
         if not all(self.reader.offsets(tp)[-1:] == last for tp in self.tps):
             return False
-        # The member has lost its membership, and joins once more.
+        # A commit fails if the member has lost its membership, and the member joins
+        # again.
         with suppress(*_COMMITS):
             self.consumer.commit()
         return all(self.lab.committed(tp) == self.count for tp in self.tps)
 
     def _judge(self, tp, first, all_of_it, later, *, repeats):
-        """P8: each record came once, in order, from the position where reading goes on."""
+        """P8: each record arrives once, in order, from the position where reading resumes."""
         from_a = all_of_it[: len(all_of_it) - len(later)]
         goes_on = {first + len(from_a)}
         allowed = []
-        if repeats:  # another ownership begins at the committed offset
+        if repeats:  # a new ownership starts at the committed offset
             went_on = range(first + len(from_a), self.count)
             allowed += [
                 [*went_on[:end], *range(first, self.count)]
@@ -207,7 +208,7 @@ class Meeting:
 
 
 class _Watched:
-    """One of upstream's locks, which a signal handler must not take (P12)."""
+    """One of kafka-python's locks, which a signal handler must not take (P12)."""
 
     def __init__(self, lock, meeting):
         self._lock, self._meeting = lock, meeting
@@ -226,16 +227,16 @@ class _Watched:
 @frozen
 class Call:
     """
-    A call, or another event.
+    A call or another event.
 
     Attributes:
-        run: makes the call, and returns the partitions that it leaves held.
-        prepare: is called before both calls begin.
+        run: makes the call, and returns the partitions that the call leaves held.
+        prepare: is called before both calls start.
         may_raise: the exceptions that the call may raise.
         disturbs: the exceptions that the other call may raise because of this one.
-        repeats: whether the call may begin an ownership, which starts at the committed
+        repeats: whether the call may start a new ownership, which starts at the committed
             offset.
-        modes: the ways in which the call may run within another.
+        modes: the ways in which the call may run during another call.
     """
 
     run: Callable
@@ -314,7 +315,7 @@ def _resume_assigned(it):
 
 def _is_free(it, answer):
     """P3, P10: if ``resume()`` returns no remaining hold, no partition is quiet."""
-    # A handler's call may be applied a moment later.
+    # The effect of a handler's call may be delayed.
     if it.is_read and not it.is_handler:
         assert answer == ()
         assert it.consumer.quiet() == set(), "P10: resume answered free"
@@ -379,7 +380,7 @@ def _membership_is_lost(it):
     group = it.lab.cluster.groups.find(GROUP)
     for member in list(group.members):
         group.leave(member)
-    it.lab.sleep(4)  # the next heartbeat shows it
+    it.lab.sleep(4)  # the next heartbeat reports the loss
 
 
 def _request_to_join(it):

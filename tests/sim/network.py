@@ -1,10 +1,10 @@
 """
-Sockets and selectors of a world: bytes arrive later, in order, or never.
+Sockets and selectors of a world, where bytes arrive late, in order, or never.
 
-kafka-python's own transports and loop run on them, unchanged. Two of its extension
-points are used: ``proxy_url`` chooses a class by its scheme, here ``sim://`` (of
-sockets in kafka-python 3.0, of proxies in 3.1), and its loop takes
-``selectors.DefaultSelector``, as asyncio's does.
+kafka-python's own transports and event loop run on these sockets, unchanged. The module
+uses two extension points of kafka-python: ``proxy_url`` chooses a class by its scheme,
+here ``sim://`` (a class of sockets in kafka-python 3.0, of proxies in 3.1), and the event
+loop uses ``selectors.DefaultSelector``, as asyncio's loop does.
 """
 
 import errno
@@ -45,7 +45,7 @@ class Socket:
         return -1 if self.state == "closed" else self.number
 
     def setblocking(self, *_):
-        """Do nothing: the socket never blocks, and ``close`` follows a shutdown."""
+        """Do nothing, because the socket never blocks, and ``close`` follows a shutdown."""
 
     setsockopt = shutdown = setblocking
 
@@ -58,11 +58,11 @@ class Socket:
         return ("sim", PORT)
 
     def getsockname(self):
-        """Return an address with its number as the port."""
+        """Return an address whose port is the socket's number."""
         return ("sim", self.number)
 
     def connect_ex(self, address):
-        """Connect, or return the state of the connection; clients call it repeatedly."""
+        """Connect, or return the connection's state to a client that calls repeatedly."""
         if self.state == "new":
             self.state = "connecting"
             self.world.network.dial(self, address[0])
@@ -71,14 +71,14 @@ class Socket:
         return 0 if self.state == "open" else errno.EINPROGRESS
 
     def send(self, data):
-        """Send everything: the bytes in flight have no bound."""
+        """Send all the data, because the bytes in flight have no limit."""
         if self.error or self.state != "open":
             raise OSError(self.error or errno.ENOTCONN, "the connection is gone")
         self.peer.take(bytes(data))
         return len(data)
 
     def recv(self, count, _=0):
-        """Return the bytes that have arrived; ``b""`` at the connection's end."""
+        """Return the bytes that have arrived, or ``b""`` at the end of the connection."""
         if not self.inbox and self.error:
             raise OSError(self.error, "the connection was reset")
         if not self.inbox and not self.is_at_end:
@@ -94,7 +94,7 @@ class Socket:
         return len(data)
 
     def close(self):
-        """Close it; the other end learns of it."""
+        """Close the socket, and notify the other end."""
         if self.state != "closed":
             self.state = "closed"
             if self.peer is not None:
@@ -113,13 +113,13 @@ class Socket:
             self._notify()
 
     def failed(self, number):
-        """Let the connection end with an error."""
+        """Fail the connection with an error."""
         if self.state != "closed":
             self.error = number
             self._notify()
 
     def hang_up(self):
-        """Let the connection end in order."""
+        """Mark the connection as closed by the other end."""
         self.is_at_end = True
         self._notify()
 
@@ -146,10 +146,10 @@ def pair(world):
 
 class Selector(selectors.BaseSelector):
     """
-    Waits for sockets of a world, in virtual time.
+    Waits for the sockets of a world, in virtual time.
 
-    kafka-python registers a socket anew for each wait; Python's own base of selectors
-    takes twice as long for that.
+    kafka-python registers a socket again for each wait, which takes twice as long with
+    Python's own base class of selectors.
     """
 
     def __init__(self, world):
@@ -178,7 +178,7 @@ class Selector(selectors.BaseSelector):
         return key
 
     def modify(self, fileobj, events, data=None):
-        """Watch a socket for other events: then it is the last, as in Python's own."""
+        """Watch a socket for other events; the socket moves to the end, as in Python."""
         if events != self.get_key(fileobj).events:
             self.unregister(fileobj)
             return self.register(fileobj, events, data)
@@ -199,17 +199,17 @@ class Selector(selectors.BaseSelector):
         self._keys = None
 
     def _socket(self, fileobj):
-        """Return a socket; asyncio passes its number."""
+        """Return the socket that is given as an object, or by its number, as asyncio does."""
         is_number = isinstance(fileobj, int)
         return self._world.sockets[fileobj] if is_number else fileobj
 
     def notify(self):
-        """End the wait of ``select``: a socket's state has changed."""
+        """Wake ``select``, because the state of a socket has changed."""
         if self._task is not None:
             self._task.wake()
 
     def select(self, timeout=None):
-        """Return the sockets that are ready; wait if there is none."""
+        """Return the ready sockets; wait if no socket is ready."""
         if (timeout is not None and timeout <= 0) or self._ready():
             self._world.give_way()
             return self._ready()
@@ -230,7 +230,7 @@ class Selector(selectors.BaseSelector):
 
 class Link:
     """
-    The server's end of a connection: bytes in, bytes out, in order.
+    The server's end of a connection, which delivers bytes in order in each direction.
 
     The accepting function sets ``on_data`` and ``on_end``.
     """
@@ -243,7 +243,7 @@ class Link:
         self.is_open = True
         self.on_data = lambda _: None
         self.on_end = lambda: None
-        self._last = {"in": 0.0, "out": 0.0}  # when the last bytes arrive, each way
+        self._last = {"in": 0.0, "out": 0.0}  # when the last bytes arrive, by direction
 
     def take(self, data):
         self._later("in", lambda: self.on_data(data))
@@ -256,12 +256,12 @@ class Link:
         self._later("in", self.close)
 
     def close(self):
-        """End the connection in order, for both ends."""
+        """Close the connection for both ends, without an error."""
         if self._end():
             self.client.hang_up()
 
     def reset(self):
-        """End the connection with an error, for both ends."""
+        """End the connection for both ends, with an error for the client."""
         if self._end():
             self.client.failed(errno.ECONNRESET)
 
@@ -284,7 +284,7 @@ class Link:
 
 
 class Network:
-    """Hosts that listen, the connections to them, and the faults of these."""
+    """Listening hosts, the connections to these hosts, and the faults of the connections."""
 
     def __init__(self, world):
         self.world = world
@@ -296,12 +296,12 @@ class Network:
 
     def listen(self, host, accept):
         """
-        Let a host listen.
+        Make a host accept connections.
 
         Args:
             host: its name.
-            accept: called with each new connection, which it may refuse
-                (ConnectionRefusedError).
+            accept: a function that is called with each new connection, and may raise
+                ConnectionRefusedError.
         """
         self.hosts[host] = accept
 
@@ -330,7 +330,7 @@ class Network:
         self.carry(self.latency(client.process), (client.process, host, "in"), arrive)
 
     def carry(self, delay, way, call):
-        """Call a function when its bytes arrive, and not while that direction is cut off."""
+        """Call a function when its bytes arrive, but not while that direction is isolated."""
 
         def arrive():
             kept = self._kept.get(way)
@@ -351,9 +351,9 @@ class Network:
 
     def isolate(self, process, *hosts, ways=("in", "out")):
         """
-        Let nothing through between a process and hosts (all if none is named).
+        Hold back all bytes between a process and hosts (all hosts if none is named).
 
-        Neither end notices, as if a cable had been pulled.
+        Neither end notices the outage, as if a cable had been pulled.
 
         Args:
             process: the process whose bytes are kept back.
@@ -375,13 +375,13 @@ class Network:
 
     def slow(self, process, least, spread=0.0):
         """
-        Delay all bytes of a process, each way.
+        Delay all bytes of a process, in both directions.
 
         Args:
             process: the process whose bytes are delayed.
             least: additional seconds.
-            spread: up to this many random seconds on top; connections may overtake each
-                other.
+            spread: the most random seconds on top; the bytes of one connection may overtake
+                those of another.
         """
         self._slow[process] = (least, spread)
 
@@ -402,13 +402,13 @@ def install(world):
 
 
 def register():
-    """Teach kafka-python the scheme ``sim://``; after ``install``."""
+    """Register the scheme ``sim://`` with kafka-python; ``install`` must run first."""
     from kafka.producer.producer_batch import ProducerBatch  # noqa: PLC0415 - after the patching
 
     from safeconsumer._kafka import network  # noqa: PLC0415 - as above
 
     _log_no_traces()
-    # These are in sets and heaps, in the order of their addresses, so they get numbers.
+    # Sets and heaps would order these objects by their addresses, so they get numbers.
     task = network.Task
     task.__hash__ = ProducerBatch.__hash__ = _number_of
     task.__lt__ = lambda self, other: _number_of(self) < _number_of(other)
@@ -420,7 +420,7 @@ def register():
 
 
 def _log_no_traces():
-    """Leave out lines below DEBUG, seven in each turn of a loop, which no test shows."""
+    """Drop kafka-python's trace lines, seven per turn of a loop, which no test shows."""
     from kafka.net import selector  # noqa: PLC0415 - after the patching
 
     def log_trace(*_):
@@ -431,9 +431,10 @@ def _log_no_traces():
 
 def _end_with_the_world(selector):
     """
-    Mark a loop that ends with its world as one that has crashed.
+    Mark a loop that ends with its world as crashed.
 
-    The collector may close a producer later, which asks the loop and expects no greenlet.
+    The garbage collector may close a producer later. The producer then uses the loop, whose
+    greenlet no longer exists.
     """
     from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - after the patching
 
@@ -450,7 +451,7 @@ def _end_with_the_world(selector):
 
 
 def _register_sockets(network):
-    """Give kafka-python 3.0 a kind of sockets."""
+    """Register simulated sockets with kafka-python 3.0."""
 
     class SimNetSocket(network.KafkaNetSocket):
         SCHEMES = ("sim",)
@@ -463,7 +464,7 @@ def _register_sockets(network):
 
 
 def _register_proxy(network):
-    """Give kafka-python 3.1 a kind of proxy, which connects by itself."""
+    """Register a simulated proxy, which opens the connections, with kafka-python 3.1."""
     from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - after the patching
 
     class SimProxy(network.KafkaTCPProxy):

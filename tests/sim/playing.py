@@ -1,10 +1,10 @@
 """
-Gives tests a lab, once for each seed.
+Runs tests with a lab, once for each seed.
 
     @simulated(seeds=3)
-    def test_a_hold_expires_by_itself(lab): ...
+    def test_hold_expires_after_its_time(lab): ...
 
-Under ``tests/sim`` a test that takes a ``lab`` without the decorator has the first seed.
+Under ``tests/sim`` a test with a ``lab`` but no decorator runs with the first seed.
 """
 
 import inspect
@@ -13,11 +13,11 @@ import sys
 
 import pytest
 
-is_day = False  # True if the run has no nightly tests, so pytest need not collect them
+is_day = False  # True if the run excludes nightly tests, so that pytest need not collect them
 
 
 def of_this_run(params):
-    """Leave nightly parameters out of a run by day, as collecting thousands takes seconds."""
+    """Drop nightly parameters from a run by day; collecting thousands takes seconds."""
     marked = ({mark.name for mark in one.marks} for one in params)
     pairs = zip(params, marked, strict=True)
     return [one for one, names in pairs if not (is_day and "nightly" in names)]
@@ -25,11 +25,11 @@ def of_this_run(params):
 
 def simulated(seeds=2, *, nightly=0, **world):
     """
-    Play a test in virtual time, once for each seed; its first argument is the lab.
+    Run a test in virtual time, once for each seed, with the lab as its first argument.
 
     Args:
         seeds: the number of seeds that every run plays.
-        nightly: the number of seeds in all; a run at night plays those beyond ``seeds``.
+        nightly: the total number of seeds; only a run at night plays those beyond ``seeds``.
         world: further arguments of ``lab.play``, such as the number of brokers.
     """
     all_of_them = [
@@ -52,7 +52,7 @@ def simulated(seeds=2, *, nightly=0, **world):
 
 
 def _signature(scenario):
-    """Return the scenario's signature, with the seed in the place of the lab."""
+    """Return the scenario's signature, with the seed in place of the lab."""
     _, *others = inspect.signature(scenario).parameters.values()
     seed = inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY)
     kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
@@ -71,7 +71,7 @@ def _play(scenario, seed, given):
 
 
 def _replay_line():
-    """Return the command that plays the failed test again, to the microsecond."""
+    """Return the command that repeats the failed test exactly, to the microsecond."""
     test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
     also = " -m 'nightly or not nightly'"  # a parameter may mark the test as nightly
     if sys.flags.hash_randomization:

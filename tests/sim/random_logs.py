@@ -1,11 +1,11 @@
-"""Random changes of logs: transactions, deleted records, compaction, unclean elections."""
+"""Random changes to logs: transactions, deleted records, compaction, unclean elections."""
 
 from safeconsumer.testing import _batches
 
 
 class RandomLogs:
     """
-    Changes the logs of a game at random; a child class decides which records it writes.
+    Changes logs at random; a subclass decides which records are written.
 
     Attributes:
         lab: the simulated world.
@@ -22,7 +22,7 @@ class RandomLogs:
         raise NotImplementedError
 
     def _transactional(self, offset):
-        """Return the record of a transaction."""
+        """Return the transactional record to write at an offset."""
         raise NotImplementedError
 
     def produce_in_a_transaction(self):
@@ -55,7 +55,7 @@ class RandomLogs:
         self.lab.cluster.compact("t")
 
     def cut_the_log(self):
-        """Elect a leader that lacks the last batches; return the partition if one is cut."""
+        """Elect a leader without the last batches; return the partition if one is cut."""
         tp = self.rng.choice(self.tps)
         log = self.lab.cluster.log(*tp)
         if not log.batches or self.producing[tp]:

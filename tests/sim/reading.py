@@ -1,4 +1,4 @@
-"""A consumer that a test polls itself, and marks and listeners around it."""
+"""A consumer that the test polls in its own thread, with marks and listeners for it."""
 
 import pytest
 from attrs import evolve
@@ -30,15 +30,15 @@ both_protocols = pytest.mark.parametrize(
 
 def known(reason):
     """
-    Mark a test that kafka-python's own consumer fails.
+    Mark a test that fails with kafka-python's own consumer.
 
-    If it passes one day, our workaround can go: see the table in design/.
+    If the test passes one day, our workaround can be removed; see the table in design/.
     """
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
 
 def stock_fails(reason):
-    """Play a test with both clients; kafka-python's own fails it."""
+    """Run a test with both clients; with kafka-python's own client the test fails."""
     both = [
         pytest.param(SafeConsumer, id="ours"),
         pytest.param(KafkaConsumer, id="stock", marks=known(reason)),
@@ -47,12 +47,12 @@ def stock_fails(reason):
 
 
 def at(offset):
-    """Return an offset as ``commit`` takes it."""
+    """Return an offset in the form that ``commit`` accepts."""
     return OffsetAndMetadata(offset, "", -1)
 
 
 def raised(call):
-    """Return the name of the class of a call's error, or ``""``."""
+    """Return the class name of the error that a call raises, or ``""``."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - the client may raise any error
@@ -61,7 +61,7 @@ def raised(call):
 
 
 class Listener(ConsumerRebalanceListener):
-    """Calls functions, each with the set of partitions."""
+    """Calls the given functions, each with a set of partitions."""
 
     def __init__(self, assigned=len, revoked=len, lost=None):
         self._assigned, self._revoked = assigned, revoked
@@ -89,7 +89,7 @@ class Awaiting(AsyncConsumerRebalanceListener):
         self.answered += 1
 
     async def on_partitions_assigned(self, assigned):
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Reader:
@@ -103,7 +103,7 @@ class Reader:
         tps: the partitions to assign by hand instead.
         how: "poll" or "iterate".
         assignor: how its group shares partitions.
-        settings: Kafka's own.
+        settings: further settings of the consumer.
 
     Attributes:
         consumer: the consumer.
@@ -157,7 +157,7 @@ class Reader:
             each: virtual seconds that a round waits for records.
 
         Raises:
-            NotYetError: it did not become true in time.
+            NotYetError: the condition did not become true in time.
         """
         end = self.lab.now + seconds
         while not condition():
@@ -167,12 +167,12 @@ class Reader:
             self.poll(each, limit)
 
     def owns(self, tps, **more):
-        """Read until exactly these are assigned."""
+        """Read until exactly these partitions are assigned."""
         wanted = set(tps)
         self.until(lambda: self.consumer.assignment() == wanted, **more)
 
     def shares(self, kind=KafkaConsumer, **settings):
-        """Start another member; return it, and the one partition that it was given."""
+        """Start another member; return the member and the single partition that it gets."""
         more = {"assignor": self.assignor, **settings}
         other = self.lab.member(kind, "t", name="b", **more)
         self.until(lambda: len(other.consumer.assignment()) == 1)
@@ -180,7 +180,7 @@ class Reader:
         return other, given
 
     def take(self, count):
-        """Read exactly this many records more."""
+        """Read exactly ``count`` more records."""
         start, end = len(self.log), self.lab.now + 30
         while (missing := start + count - len(self.log)) > 0:
             assert self.lab.now < end, f"{missing} of {count} records never came"
@@ -188,13 +188,13 @@ class Reader:
         return self.log[start:]
 
     def reads(self, tp, offsets):
-        """Read until this many records of a partition have come, and check their offsets."""
+        """Read that many records of a partition, and assert that they have these offsets."""
         wanted, start = list(offsets), len(self.log)
         self.until(lambda: len(self.offsets(tp, start)) >= len(wanted))
         assert self.offsets(tp, start) == wanted
 
     def is_silent(self, *, of=None, seconds=5.0):
-        """Read for a time, and assert that no record came of these partitions, or of any."""
+        """Read for some seconds; assert that these partitions (or all) deliver no record."""
         start, end = len(self.log), self.lab.now + seconds
         while self.lab.now < end:
             self.poll(1.0)
@@ -207,7 +207,7 @@ class Reader:
 
 
 def parked(lab, *, in_flight, **settings):
-    """Pause a partition with fetched records, beside a long fetch of another or none."""
+    """Pause a partition with fetched records, perhaps beside a long fetch of another."""
     p0, p1 = lab.topic("t", 2)
     more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)
@@ -221,7 +221,7 @@ def parked(lab, *, in_flight, **settings):
 
 
 def corrupt(lab, tp, records=1):
-    """Append a batch to a partition, and change its last byte."""
+    """Append a batch to a partition, and corrupt the last byte of the batch."""
     lab.append(tp, records)
     batches = lab.cluster.log(*tp).batches
     last = batches.pop()
@@ -229,7 +229,7 @@ def corrupt(lab, tp, records=1):
 
 
 def fetched_offsets(message, tp):
-    """Return the offsets of a partition that a request of a client fetches from."""
+    """Return the offsets from which a client's request fetches a partition."""
     if message.api != "Fetch":
         return []
     return [
@@ -242,7 +242,7 @@ def fetched_offsets(message, tp):
 
 class Watching(Reader):
     """
-    Reads with a consumer of ours, and keeps its events.
+    Reads with a SafeConsumer, and keeps its events.
 
     Attributes:
         events: the events of its consumer, in order.

@@ -10,7 +10,7 @@ from tests.sim.reading import Reader, both_protocols
 
 
 def reading(lab, *topics, **settings):
-    """Make a member that reads added partitions from their start, as a worker's does."""
+    """Create a member that reads added partitions from their start, as a worker does."""
     more = {"auto_offset_reset": "latest", "metadata_max_age_ms": 5_000, **settings}
     reader = Reader(lab, SafeConsumer, *topics, **more)
     Membership(reader.consumer).skip_no_record()
@@ -23,7 +23,7 @@ def reading(lab, *topics, **settings):
 def test_added_partitions_are_read_from_their_start_and_others_from_their_end(
     lab, assignor
 ):
-    """W12: records that were written before metadata listed the partition come, too."""
+    """W12: even records written before metadata listed the partition are delivered."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = reading(lab, "t", assignor=assignor)
     reader.owns([p0])
@@ -45,8 +45,8 @@ def test_added_partitions_are_read_from_their_start_and_others_from_their_end(
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
-def test_a_partition_that_comes_while_a_leader_assigns_counts_as_added(lab):
-    """W12: metadata may list the partition before a join completes without it."""
+def test_partition_added_while_the_leader_assigns_counts_as_added(lab):
+    """W12: metadata may list the partition before an assignment without it completes."""
     p0, p1 = lab.topic("t", 2, records=1)
     reader = reading(lab, "t", metadata_max_age_ms=500)
     assert reader.consumer.partitions_for_topic("t") == {0, 1}
@@ -65,7 +65,7 @@ def test_a_partition_that_comes_while_a_leader_assigns_counts_as_added(lab):
 
 @simulated(seeds=1, nightly=10)
 def test_partitions_of_a_resubscribed_topic_are_counted_again(lab):
-    """Partitions that came while it was not subscribed do not count as added."""
+    """Partitions created while the topic was not subscribed do not count as added."""
     (p0,), (q0,) = lab.topic("t", 1), lab.topic("u", 1)
     reader = reading(lab, "t")
     reader.owns([p0])
@@ -84,8 +84,8 @@ def test_partitions_of_a_resubscribed_topic_are_counted_again(lab):
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_was_recreated_smaller_may_grow(lab):
-    """W12: the count of the deleted topic does not matter."""
+def test_topic_recreated_with_fewer_partitions_may_grow(lab):
+    """W12: the partition count of the deleted topic does not matter."""
     tps = lab.topic("t", 4)
     reader = reading(lab, "t", metadata_max_age_ms=500)
     reader.owns(tps)

@@ -22,14 +22,14 @@ ASKED = {
 
 
 def first_of_each(lab):
-    """Return the first partition of four topics, of which one is read."""
+    """Create four topics with one partition each, and return the partitions."""
     return [lab.topic(name, 1, records=7)[0] for name in "tuvw"]
 
 
 @pytest.mark.parametrize("call", ASKED)
-@stock_fails("topics that are not known yet are left out")
+@stock_fails("topics without metadata are left out")
 def test_offsets_of_topics_without_metadata_are_requested(lab, kind, call):
-    """The consumer has metadata of the topics that it reads only."""
+    """The consumer has metadata only of the topics that it reads."""
     tps = first_of_each(lab)
     reader = Reader(lab, kind, tps=tps[:1])
     reader.take(7)
@@ -44,7 +44,7 @@ def test_offsets_of_topics_without_metadata_are_requested(lab, kind, call):
 
 @pytest.mark.parametrize("call", ASKED)
 def test_request_for_a_missing_partition_times_out(lab, call):
-    """The call ends after ``request_timeout_ms``; until then it asks ten times a second."""
+    """The call requests ten times a second, and ends after ``request_timeout_ms``."""
     (p0, *_) = first_of_each(lab)
     lab.cluster.creates_topics = False
     reader = Reader(lab, SafeConsumer, tps=[p0], **patient(5_000))
@@ -59,8 +59,8 @@ def test_request_for_a_missing_partition_times_out(lab, call):
 
 
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
-def test_refused_offset_request_is_repeated_after_a_pause(lab, error):
-    """kafka-python asks immediately: 1,625 times in these 5 s."""
+def test_refused_offset_request_is_repeated_after_a_backoff(lab, error):
+    """kafka-python repeats the request immediately, 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     reader.take(7)
@@ -86,7 +86,7 @@ def test_invalid_timestamp_is_refused_with_its_partition(lab, time):
 
 
 def test_offsets_for_times_leaves_its_argument_unchanged(lab):
-    """kafka-python rounds the times in it."""
+    """kafka-python rounds the times in its argument."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     asked = {p0: 0.5}
@@ -96,9 +96,9 @@ def test_offsets_for_times_leaves_its_argument_unchanged(lab):
 
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("api", ["JoinGroup", "OffsetFetch"])
-@stock_fails("it asks at once, with every poll that does not wait")
-def test_refused_coordinator_request_is_repeated_after_a_pause(lab, kind, api):
-    """P11: the member asks ten times a second, however short its polls are."""
+@stock_fails("it repeats the request with every poll that does not wait")
+def test_refused_coordinator_request_is_repeated_after_a_backoff(lab, kind, api):
+    """P11: the member repeats the request ten times a second, even if its polls are short."""
     lab.topic("t", 1, records=7)
     reader = Reader(lab, kind, "t")
     loading = lab.cluster.fail(api, error=14)

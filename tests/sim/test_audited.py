@@ -1,8 +1,8 @@
 """
-Random programs of a group, judged by the audit alone.
+Random programs of a group, which only the audit judges.
 
-Correct programs fail no check, whatever happens to them; a defect of the library is
-found.
+Correct programs fail no check, whatever happens to them, and the audit finds a planted
+defect of the library.
 """
 
 import gc
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.contract("S5")
 
 @pytest.fixture(autouse=True)
 def _quiet_producers(monkeypatch):
-    # A killed member's producer has reports on their way, and waits when it is collected.
+    # A killed member's producer has unsent reports, and blocks when it is
+    # garbage-collected.
     monkeypatch.setattr(KafkaProducer, "__del__", lambda _: None)
     yield
     gc.collect()
@@ -30,7 +31,7 @@ def _quiet_producers(monkeypatch):
 
 @simulated(seeds=2, nightly=100, nodes=2, preempt=0.05)
 def test_random_correct_programs_fail_no_check(lab, tmp_path):
-    """They seek in listeners and during polls, are interrupted, and unsubscribe."""
+    """The programs seek in listeners and during polls, are interrupted, and unsubscribe."""
     assert found_in(lab, tmp_path) == []
 
 
@@ -39,7 +40,7 @@ def found_in(lab, folder):
     group.play(events=14)
     found, _ = verdict_in(folder, control=group.control)
     if group.settings["auto_offset_reset"] == "latest":
-        # If nothing was committed, records are passed over, and A2 finds that.
+        # Without a committed offset, ``latest`` skips records, and A2 reports them.
         found = [one for one in found if one[0] != "A2"]
     return found
 

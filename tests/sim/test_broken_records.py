@@ -1,7 +1,7 @@
 """
-A record that cannot be read: a deserializer refuses it, or its checksum is wrong.
+Records that cannot be read, because a deserializer or a checksum fails.
 
-Each poll raises, nothing before the record is lost, and a seek or a pause leads past it.
+Each poll raises, no earlier record is lost, and a seek or a pause avoids the record.
 """
 
 import copy
@@ -31,7 +31,7 @@ broken = pytest.mark.parametrize(
 
 
 def reading(lab, spoil, how="poll", decoder="auto"):
-    """Read two partitions: the first has two records, a broken one, and two more."""
+    """Read two partitions: the first has two records, a broken record, and two more."""
     bad, good = lab.topic("t", 2, records=2)
     spoil(lab, bad)
     lab.append(bad, 2, first=3)
@@ -43,10 +43,10 @@ def reading(lab, spoil, how="poll", decoder="auto"):
 @broken
 @both_ways
 @both_decoders
-def test_each_poll_raises_after_the_records_before_it_until_a_seek(
+def test_each_poll_raises_after_the_records_before_the_broken_one_until_a_seek(
     lab, spoil, error, how, decoder
 ):
-    """kafka-python's next poll never returns. A wrong checksum is named with its place."""
+    """kafka-python's next poll never returns; our checksum error names the offset."""
     reader, bad, good = reading(lab, spoil, how, decoder)
     for turn in range(3):
         with pytest.raises(error) as raised:
@@ -56,7 +56,7 @@ def test_each_poll_raises_after_the_records_before_it_until_a_seek(
         if error is CorruptBatchError:
             assert "t:0" in str(raised.value)
             assert type(raised.value.__cause__) is CorruptRecordError
-            for one in (raised.value, copy.copy(raised.value)):  # a pickle has it, too
+            for one in (raised.value, copy.copy(raised.value)):  # a copy keeps both
                 assert (one.partition, one.offset) == (bad, 2)
         lab.append(good, first=2 + turn)
     reader.consumer.seek(bad, 3)
@@ -66,7 +66,7 @@ def test_each_poll_raises_after_the_records_before_it_until_a_seek(
 
 
 @broken
-def test_while_the_partition_is_paused_no_poll_raises(lab, spoil, error):
+def test_no_poll_raises_while_the_partition_is_paused(lab, spoil, error):
     reader, bad, good = reading(lab, spoil)
     reader.until(lambda: reader.offsets(bad) == [0, 1])
     reader.consumer.pause(bad)  # the next poll would raise
@@ -91,8 +91,8 @@ def test_no_record_is_lost_once_the_deserializer_is_repaired(lab, decoder):
     assert reader.offsets(good) == [0, 1]
 
 
-def test_brokers_error_about_its_log_names_the_place(lab):
-    """The broker answers each fetch of the partition with the same error."""
+def test_brokers_error_about_its_log_names_partition_and_offset(lab):
+    """The broker answers one fetch of the partition with this error."""
     (p0,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     reader.reads(p0, range(3))
@@ -104,8 +104,8 @@ def test_brokers_error_about_its_log_names_the_place(lab):
     reader.reads(p0, [3])
 
 
-def test_a_seek_drops_an_error_that_waits_for_the_next_poll(lab):
-    """The records before it were returned first."""
+def test_seek_drops_an_error_that_is_pending_for_the_next_poll(lab):
+    """The records before the broken one were returned first."""
     (p0,) = lab.topic("t", records=3)
     poison(lab, p0)
     lab.append(p0, 3, first=4)

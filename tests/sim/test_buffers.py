@@ -1,4 +1,4 @@
-"""Fetched records: kept for a resume, bounded, and purged with their ownership."""
+"""Fetched records are kept for a resume, bounded, and purged with their ownership."""
 
 import threading
 
@@ -16,14 +16,14 @@ def size(lab, tp):
 
 
 def until_kept(lab, reader, **more):
-    """Hold back the answer to a fetch; return the fault once a fetch was sent."""
+    """Hold back the response to a fetch; return the fault once a fetch was sent."""
     late = lab.cluster.fail("Fetch", is_held=True, **more)
     reader.until(lambda: late.kept)
     return late
 
 
 def arrives(lab, late):
-    """Let an answer that was held back come into the consumer's buffer."""
+    """Release a response that was held back, into the consumer's buffer."""
     late.end()
     lab.sleep(1)
 
@@ -58,11 +58,11 @@ def _on_its_way(lab, reader):
 
 
 SITUATIONS = {
-    "an answer": (_an_answer, 10),
+    "response": (_an_answer, 10),
     "half read": (_half_read, 7),
     "parked, half read": (_parked_half_read, 6),
-    "a parked answer": (_a_parked_answer, 10),
-    "on its way": (_on_its_way, 10),
+    "parked response": (_a_parked_answer, 10),
+    "in flight": (_on_its_way, 10),
 }
 
 
@@ -70,7 +70,7 @@ SITUATIONS = {
 @both_decoders
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_data_of_an_ended_ownership_is_purged_with_one_event(lab, name, decoder):
-    """P9: none of it is delivered, and all is fetched again. P14: the event has its size."""
+    """P9, P14: the data is fetched again, and one event has the size of the purged data."""
     p0, p1 = lab.topic("t", 2)
     lab.append(p0, 10)
     reader = Watching(lab, tps=[p0], decoder=decoder)
@@ -104,13 +104,13 @@ def test_purge_of_several_partitions_is_one_event_and_spares_the_others(lab):
     assert purged.partitions == tuple(tps[:2])
     assert (purged.fetches, purged.records) == (2, 9)
     reader.consumer.resume(tps[2])
-    reader.reads(tps[2], range(5))  # no answer comes meanwhile
+    reader.reads(tps[2], range(5))  # no response arrives before these records
     late.end()
 
 
 @both_ways
-def test_a_close_reports_all_that_is_buffered_once(lab, how):
-    """The event counts half-read and parked data, and answers that were not opened."""
+def test_close_reports_all_buffered_records_once(lab, how):
+    """The events count half-read and parked data, and unopened responses."""
     tps = lab.topic("t", 2, records=10)
     reader = Watching(lab, tps=tps, how=how)
     reader.take(3)
@@ -125,7 +125,7 @@ def test_a_close_reports_all_that_is_buffered_once(lab, how):
         assert reader.poll() == []
 
 
-def test_a_close_reports_an_answer_that_came_after_the_last_poll(lab):
+def test_close_reports_a_response_that_arrived_after_the_last_poll(lab):
     (tp,) = lab.topic("t", 1, records=10)
     reader = Watching(lab, tps=[tp])
     arrives(lab, until_kept(lab, reader))
@@ -134,14 +134,14 @@ def test_a_close_reports_an_answer_that_came_after_the_last_poll(lab):
     assert (purged.fetches, purged.records) == (1, 10)
 
 
-def test_a_close_in_the_middle_of_a_poll_reports_the_purged_records(lab):
+def test_close_in_the_middle_of_a_poll_reports_the_purged_records(lab):
     reader = Meddled(lab)
     reader.meddler.at(3, lambda: reader.consumer.close(autocommit=False))
     reader.until(lambda: len(reader.meddler.seen) >= 3, limit=3)
     assert sum(one.records for one in reader.events_of(FetchesPurged)) == 17
 
 
-def test_an_error_of_an_ended_ownership_is_not_raised(lab):
+def test_error_of_an_ended_ownership_is_not_raised(lab):
     reader = Meddled(lab)
     reader.meddler.raise_at(15, ValueError)
     reader.once()
@@ -158,7 +158,7 @@ def test_an_error_of_an_ended_ownership_is_not_raised(lab):
 
 
 def parking(lab, room, **settings):
-    """Park ten records of each of four partitions, with room for this many of them."""
+    """Park ten records of each of four partitions; ``room`` is the number that fits."""
     tps = lab.topic("t", 4, records=10)
     most = int(room * size(lab, tps[0]))
     reader = Watching(lab, tps=tps, parked_max_bytes=most, **settings)
@@ -171,10 +171,10 @@ def parking(lab, room, **settings):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
-def test_oldest_parked_data_beyond_the_cap_are_dropped_and_fetched_again(
+def test_oldest_parked_data_beyond_the_cap_is_dropped_and_fetched_again(
     lab, room, left
 ):
-    """P8: an event has the size; nothing is lost and nothing comes twice."""
+    """P8: an event has the dropped size; no record is lost or delivered twice."""
     reader = parking(lab, room, enable_incremental_fetch_sessions=False)
     dropped = reader.events_of(ParkedDataDropped)
     assert len(dropped) == (left < 4)
@@ -198,7 +198,7 @@ def test_oldest_parked_data_beyond_the_cap_are_dropped_and_fetched_again(
 @both_decoders
 @both_ways
 def test_dropped_half_read_batch_continues_at_the_position(lab, how, decoder):
-    """A broker sends the whole batch again."""
+    """The broker sends the whole batch again."""
     (tp,) = lab.topic("t", 1, records=10)
     settings = {"decoder": decoder, "parked_max_bytes": 0, "max_poll_records": 5}
     reader = Watching(lab, tps=[tp], how=how, **settings)
@@ -215,7 +215,7 @@ def test_dropped_half_read_batch_continues_at_the_position(lab, how, decoder):
 
 @both_decoders
 def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
-    """Beyond the cap they are dropped, and are delivered again."""
+    """Records beyond the cap are dropped, and are fetched and delivered again."""
     reader = Meddled(lab, parked_max_bytes=1, decoder=decoder)
     reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))
     reader.once()
@@ -228,7 +228,7 @@ def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
 
 @pytest.mark.parametrize("taken", [3, 7])
 @both_decoders
-def test_records_put_back_repeatedly_come_once_and_in_order(lab, decoder, taken):
+def test_records_put_back_repeatedly_are_delivered_once_in_order(lab, decoder, taken):
     """The records count once against the cap."""
     asked = []
     reader = Meddled(lab, parked_max_bytes=1500, decoder=decoder)
@@ -253,15 +253,15 @@ def test_records_put_back_repeatedly_come_once_and_in_order(lab, decoder, taken)
 
 @pytest.mark.contract("P8")
 @simulated(seeds=1, nightly=2, preempt=0.5)
-def test_pause_at_any_moment_of_a_poll_discards_no_data(lab):
+def test_pause_at_any_time_during_a_poll_discards_no_data(lab):
     """
-    P8: fetched records come after the resume, and are not fetched again.
+    P8: fetched records are delivered after the resume, and are not fetched again.
 
-    A drain asks twice whether a partition flows: before it takes an answer, and when it
-    has taken it. Another thread pauses at a random moment, mostly within a poll.
+    A drain checks twice whether a partition is quiet: before it takes a response, and
+    afterwards. Another thread pauses at a random time, mostly during a poll.
     """
     (tp,), asked = lab.topic("t", 1), []
-    # So each Fetch names its offsets.
+    # Without a session each Fetch names its offsets.
     sessions = {"enable_incremental_fetch_sessions": False}
     reader = Reader(lab, SafeConsumer, tps=[tp], **sessions)
     reader.is_silent(seconds=1)
@@ -276,7 +276,7 @@ def test_pause_at_any_moment_of_a_poll_discards_no_data(lab):
     for number in range(100):
         reader.poll(0)
         lab.append(tp)
-        lab.sleep(1)  # the answer has arrived
+        lab.sleep(1)  # the response has arrived
         pausing = threading.Thread(target=pause)
         pausing.start()
         reader.poll(0)

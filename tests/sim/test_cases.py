@@ -1,4 +1,4 @@
-"""The reusable cases in virtual time: each client has its known verdict."""
+"""In virtual time, each client gets its known verdict in the reusable cases."""
 
 import pytest
 
@@ -30,7 +30,7 @@ PLAYED = [
         case,
         assignor,
         id=f"{name}-{assignor}",
-        # By day each case of a group runs with one of the two, alternately.
+        # By day each case with a group runs with one of the two assignors, alternately.
         marks=by_day(
             name not in SLOW
             and (case.part == WITHOUT_GROUP or assignor == ASSIGNORS[row % 2])
@@ -49,10 +49,10 @@ ABOUT_PAUSING = [
     if name not in NOT_ABOUT_PAUSING
 ]
 ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
-"""Where kafka-python hangs, or goes on without an end: a world takes that for its own."""
+"""The cases in which kafka-python hangs or loops endlessly, and a world stops the test."""
 
-# By day only the cases whose ways to fail no other test reaches: a verdict changes with
-# kafka-python's version, or with the kit.
+# By day only cases run that fail in ways that no other test covers, because a verdict
+# changes only with kafka-python's version or with the kit.
 STOCK_BY_DAY = {
     "evicted-for-not-polling",
     "log-truncated-while-no-member-reads",
@@ -89,7 +89,7 @@ def test_consumer_with_strict_pauses_passes_the_case(lab, case, assignor):
 
 
 @pytest.mark.parametrize("case", STOCK_PLAYED)
-def test_kafka_python_has_the_same_verdict_in_the_case_as_on_kafka(lab, case):
+def test_kafka_python_gets_the_same_verdict_as_on_a_kafka_broker(lab, case):
     """kafka-python leaks, starves and raises in the same cases as on Kafka."""
     outcome = tried(case, CasesLab(lab, "range", "Stock"), "stock")
     assert is_known(outcome), outcome

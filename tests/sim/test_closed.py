@@ -1,4 +1,4 @@
-"""Calls of a closed consumer, and a consumer that is dropped without ``close``."""
+"""Calls on a closed consumer, and a consumer that is dropped without ``close``."""
 
 import gc
 import weakref
@@ -39,17 +39,17 @@ ANSWERED = {
     "quiet": lambda consumer: consumer.quiet(),
     "resume": lambda consumer: consumer.resume(P0),
     "subscription": lambda consumer: consumer.subscription(),
-    # a handler of SIGTERM may be called late
+    # a SIGTERM handler may run late
     "wakeup": lambda consumer: consumer.wakeup(),
 }
 
 
 @pytest.mark.parametrize("is_automatic", [True, False])
 @pytest.mark.parametrize("is_member", [True, False])
-def test_call_of_a_closed_consumer_raises_consumer_closed_error(
+def test_call_on_a_closed_consumer_raises_consumer_closed_error(
     lab, *, is_member, is_automatic
 ):
-    """``RuntimeError``, which kafka-python raises, is one of its parents."""
+    """``RuntimeError``, which kafka-python raises, is one of the error's base classes."""
     lab.topic("t", 1, records=3)
     how = {"group_id": "g", "enable_auto_commit": is_automatic}
     topics, tps = (("t",), ()) if is_member else ((), (P0,))
@@ -70,7 +70,7 @@ def test_call_of_a_closed_consumer_raises_consumer_closed_error(
         call(reader.consumer)
 
 
-def test_pause_of_a_closed_consumer_checks_its_arguments_and_holds_nothing(lab):
+def test_pause_on_a_closed_consumer_checks_its_arguments_and_holds_nothing(lab):
     lab.topic("t", 1, records=3)
     reported = []
     reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[reported.append])
@@ -106,8 +106,8 @@ WAYS = {
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @pytest.mark.parametrize("way", WAYS)
-def test_consumer_dropped_without_close_is_collected(lab, way, how, tmp_path):
-    """Its thread and sockets stay, but refer to no object that the program got from it."""
+def test_consumer_dropped_without_close_is_garbage_collected(lab, way, how, tmp_path):
+    """The thread and sockets stay, but refer to no object that the program got."""
     Operator(lab)
     tps = lab.topic("t", 2, records=20)
     kind, settings = WAYS[way]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.contract("P17")
 
 
 def sent(lab, origin=None):
-    """Return how many commits were sent, by one program or by all."""
+    """Return the number of commits that one program, or all programs, have sent."""
     return sum(
         one.api == "OffsetCommit" and origin in {None, one.origin}
         for one in lab.cluster.requests
@@ -32,7 +32,7 @@ def sent(lab, origin=None):
 
 
 def half_has_left(lab, assignor=EAGER, *, drains=False):
-    """Return a reader, the partition that it keeps, and the one that another member got."""
+    """Return a reader, the partition that it keeps, and the partition that it lost."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
     if drains:  # as a worker does, before it joins
@@ -50,7 +50,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
 def test_commit_that_names_an_unowned_partition_is_refused_as_a_whole(
     lab, assignor, *, drains
 ):
-    """P17: the error is of both families and names the partition; no request is sent."""
+    """P17: the error belongs to both families and names the partition; nothing is sent."""
     reader, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:
@@ -66,7 +66,7 @@ def test_commit_that_names_an_unowned_partition_is_refused_as_a_whole(
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
 @simulated(seeds=1, nightly=2)
-def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known):
+def test_commit_async_passes_the_refusal_to_its_future_and_callback(lab, *, is_known):
     """P17: the next poll calls the callback, whether the coordinator is known or not."""
     reader, kept, left = half_has_left(lab)
     given = []
@@ -85,8 +85,8 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known)
 
 
 @simulated(seeds=1, nightly=2)
-def test_retried_commit_is_refused_after_its_partition_has_left(lab):
-    """P17: 1. The broker loads its groups. 2. The partition leaves. 3. The broker answers."""
+def test_retried_commit_is_refused_after_its_partition_was_revoked(lab):
+    """P17: the partition is revoked while the broker loads its groups."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.until(lambda: len(reader.log) == 200)
@@ -116,10 +116,10 @@ def test_retried_commit_is_refused_after_its_partition_has_left(lab):
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
+def test_commit_of_revoked_partitions_in_their_listener_is_sent(
     lab, assignor, *, is_awaited, is_known
 ):
-    """P17: the commit is sent even if the listener has ended by then."""
+    """P17: the commit is sent even if the listener has returned by then."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     futures = []
@@ -147,7 +147,7 @@ def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
 
 @simulated(seeds=1, nightly=2)
 def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
-    """P17: a cooperative rebalance has taken them away by then."""
+    """P17: the cooperative rebalance has revoked the partitions by then."""
     revoked = []
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
@@ -161,7 +161,7 @@ def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
 @both_protocols
 @simulated(seeds=1, nightly=2)
 def test_commit_in_on_partitions_lost_is_refused(lab, assignor):
-    """P17: its request is never sent."""
+    """P17: the request of this commit is never sent."""
     lab.topic("t", 1, records=10)
     futures = []
     reader = Reader(lab, SafeConsumer, assignor=assignor, session_timeout_ms=6000)
@@ -230,7 +230,7 @@ def test_commit_without_a_subscription_may_name_any_partition(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_commit_during_a_join_raises_kafka_pythons_error(lab):
-    """The error's text advises a poll, which completes the join."""
+    """The error's message advises a poll, which completes the join."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.until(lambda: len(reader.log) == 10)
@@ -243,8 +243,8 @@ def test_commit_during_a_join_raises_kafka_pythons_error(lab):
     late.end()
 
 
-def test_commit_of_wrong_types_raises_type_error_at_once(lab):
-    """kafka-python only logs it."""
+def test_commit_of_wrong_types_raises_type_error_immediately(lab):
+    """kafka-python only logs the error."""
     (p0,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, "t")
     reader.owns([p0])

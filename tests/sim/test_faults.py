@@ -1,4 +1,4 @@
-"""Pauses, memberships and clients outlive faults of brokers, connections and clocks."""
+"""Pauses, memberships and clients survive faults of brokers, connections and clocks."""
 
 import threading
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def two_members(lab, records):
 
 
 def read(*members):
-    """Return how many records came to members."""
+    """Return the number of records that these members have received."""
     return sum(len(one.records) for one in members)
 
 
@@ -44,10 +44,10 @@ def reach(lab, offset, *members):
 
 
 @pytest.mark.contract("P11")
-@stock_fails("it asks for a coordinator that is away without a pause")
+@stock_fails("it looks up a missing coordinator without a backoff")
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_missing_coordinator_is_looked_up_at_a_bounded_rate(lab, kind):
-    """P11: the member looks it up at most ten times a second until another one is elected."""
+    """P11: the member sends at most ten lookups a second until a coordinator exists."""
     lab.topic("t", 3, records=20)
     a = lab.member(kind, "t")
     a.owns(3)
@@ -68,10 +68,10 @@ def test_missing_coordinator_is_looked_up_at_a_bounded_rate(lab, kind):
 @pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "out of reach"])
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
-    """P8: reading goes on with the other leaders, and later with all."""
+    """P8: reading continues from the other leaders, and later from all leaders."""
     a, b = two_members(lab, records=5)
     away = next(n for n in (1, 2, 3) if n != lab.coordinator())
-    if is_frozen:  # a frozen broker takes connections and answers nothing
+    if is_frozen:  # a frozen broker accepts connections and answers nothing
         lab.cluster.freeze(away)
     else:
         lab.network.isolate(a.process, f"broker-{away}")
@@ -188,12 +188,12 @@ SECONDS = 3.0
 
 
 def for_control(lab):
-    """Make the producer that writes holds and reports."""
+    """Create the producer that writes holds and reports."""
     return clients.producer(lab.settings(), 10.0)
 
 
 def for_letters(lab):
-    """Make the producer that sends letters back, without transactions and idempotence."""
+    """Create the producer that resends dead letters, without transactions or idempotence."""
     options = {"acks": "all", "kafka_client": PatientClient}
     return KafkaProducer(**lab.connection, **options)
 
@@ -205,7 +205,7 @@ def stock(lab):
 of_the_client = pytest.mark.xfail(
     HAS_BACKENDS,
     strict=True,
-    reason="kafka-python 3.1 asks its manager, here for ms and there for seconds",
+    reason="kafka-python 3.1 passes its manager ms in one place, seconds in another",
 )
 
 
@@ -218,7 +218,7 @@ of_the_client = pytest.mark.xfail(
     ],
 )
 def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
-    """kafka-python's producer uses a fifth of a core or more; the test counts its turns."""
+    """kafka-python's producer uses a fifth of a core or more; the test counts the turns."""
     lab.topic("t")
     producer = make(lab)
     producer.send("t", value=b"0", partition=0).get(10)
@@ -245,7 +245,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
 
 
 def test_client_that_finds_no_broker_leaves_no_thread(lab):
-    """Earlier, each failed test left a thread for the rest of the session."""
+    """Each failed test used to leave a thread for the rest of the session."""
     nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}
     clients = Clients(SimpleNamespace(client_config=nowhere, group_config={}))
     with pytest.raises(KafkaTimeoutError):
@@ -254,7 +254,7 @@ def test_client_that_finds_no_broker_leaves_no_thread(lab):
 
 
 def test_poll_until_raises_if_a_poll_hangs():
-    """Earlier, a listener that never returned blocked the test until pytest was killed."""
+    """A listener that never returned used to block the test until pytest was killed."""
     begun = []
 
     def poll(_):

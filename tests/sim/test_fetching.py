@@ -1,4 +1,4 @@
-"""Fetches: the partitions they name, answers in flight at a pause, and unusual logs."""
+"""The partitions that fetches name, responses in flight at a pause, and unusual logs."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -17,7 +17,7 @@ from tests.sim.reading import (
 )
 
 
-@stock_fails("any answer about metadata counts as the one that is waited for")
+@stock_fails("any metadata response counts as the awaited one")
 def test_topic_subscribed_during_a_metadata_request_is_requested_next(lab, kind):
     """Otherwise a new consumer sometimes reads nothing for five minutes."""
     (p0,) = lab.topic("t", 1, records=3)
@@ -31,9 +31,10 @@ def test_topic_subscribed_during_a_metadata_request_is_requested_next(lab, kind)
     reader.reads(p0, range(3))
 
 
-def test_requests_name_the_partitions_that_flow_and_no_others(lab):
+def test_fetch_requests_name_only_partitions_that_are_not_paused(lab):
     p0, p1 = lab.topic("t", 2, records=1)
-    # With sessions a request names only what has changed since the last one.
+    # With sessions a request names only the partitions that have changed since the last
+    # request.
     settings = {"enable_incremental_fetch_sessions": False, "fetch_max_wait_ms": 100}
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], **settings)
     reader.take(2)
@@ -53,7 +54,7 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab):
         pytest.param(
             KafkaConsumer,
             "iterate",
-            marks=known("it fetches what it has: its position lags behind"),
+            marks=known("it fetches buffered records, as its position lags behind"),
         ),
     ],
 )
@@ -76,7 +77,7 @@ def test_buffered_records_come_after_the_resume_without_another_fetch(lab, kind,
 
 
 @both_ways
-def test_a_corrupt_batch_of_a_paused_partition_raises_after_the_resume(lab, how):
+def test_corrupt_batch_of_a_paused_partition_raises_after_the_resume(lab, how):
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
     reader.until(lambda: len(reader.log) == 6)
@@ -104,7 +105,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_reading_continues_after_a_batch_without_records(lab, kind):
-    """Compaction leaves such a batch of an idempotent producer; no other is fetched."""
+    """Compaction leaves an empty batch of an idempotent producer, which is fetched alone."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):
@@ -117,8 +118,8 @@ def test_reading_continues_after_a_batch_without_records(lab, kind):
 
 @pytest.mark.contract("P8")
 @both_clients
-def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
-    """The consumer reads two partitions, with small limits on the size of an answer."""
+def test_batch_that_was_cut_off_is_fetched_again(lab, kind):
+    """The consumer reads two partitions, with small limits on the size of a response."""
     tps = lab.topic("t", 2)
     for number in range(30):
         for tp in tps:
@@ -133,7 +134,7 @@ def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
 @pytest.mark.contract("P8")
 @both_clients
 def test_member_waits_for_offsets_of_an_ending_transaction(lab, kind):
-    """The end was acknowledged: a reader of committed records begins behind it."""
+    """A reader of committed records starts after a transaction with an acknowledged end."""
     (tp,) = lab.topic("t", records=10)
     lab.cluster.transactions.end_takes = 2.0
     committed = {"isolation_level": "read_committed"}

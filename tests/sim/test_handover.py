@@ -1,4 +1,4 @@
-"""A partition that its owner paused can stay paused at the next owner."""
+"""A partition that its owner paused can stay paused with the next owner."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -31,7 +31,7 @@ class Team:
         listener=None,
         **more,
     ):
-        """Start a member that hands pauses over; a plain one if it is kafka-python's."""
+        """Start a member, which hands pauses over unless its class is kafka-python's."""
         if kind is SafeConsumer:
             events = self.events[name] = []
             more = {"pause_handover": "assignor", "hooks": [events.append], **more}
@@ -44,7 +44,7 @@ class Team:
         return self.lab.member(make, name=name, assignor=assignor, **more)
 
     def left_behind(self, name):
-        """Return the partitions of each report of pauses that stayed at their owner."""
+        """Return the partitions of each event about pauses that were not handed over."""
         events = self.events[name]
         return [set(e.partitions) for e in events if isinstance(e, PauseNotHandedOver)]
 
@@ -68,7 +68,7 @@ def values(team, *members):
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=2)
 def test_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
-    """G7: the pause moves through two more owners, and does not come back after resume()."""
+    """G7: the pause moves to new owners, and does not return after resume()."""
     team = Team(lab)
     first = team.joins("a", assignor=assignor)
     first.owns(4)
@@ -98,7 +98,7 @@ def test_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
 
 @pytest.mark.contract("G7")
 @simulated(seeds=1, nightly=2)
-def test_pauses_of_other_owners_of_topics_and_with_limits_are_not_handed_over(lab):
+def test_pauses_with_an_owner_a_topic_or_a_time_limit_are_not_handed_over(lab):
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
@@ -114,7 +114,7 @@ def test_pauses_of_other_owners_of_topics_and_with_limits_are_not_handed_over(la
 
 
 @pytest.mark.contract("G7")
-def test_handover_off_hands_no_pause_over(lab):
+def test_no_pause_is_handed_over_if_the_handover_is_off(lab):
     team = Team(lab, 2)
     first = team.joins("a", pause_handover="off")
     first.owns(2)
@@ -128,7 +128,7 @@ def test_handover_off_hands_no_pause_over(lab):
 @pytest.mark.parametrize("what", ["pause", "resume"])
 @simulated(seeds=1, nightly=2)
 def test_pause_and_resume_in_a_listener_before_the_join_are_handed_over(lab, what):
-    """The join contains the state at the moment when JoinGroup is sent."""
+    """The join carries the pauses that are in force when JoinGroup is sent."""
     team = Team(lab, 2)
     acts = []
     revoked = Listener(revoked=lambda _: acts.pop()() if acts else None)
@@ -147,7 +147,7 @@ def test_pause_and_resume_in_a_listener_before_the_join_are_handed_over(lab, wha
 
 
 def behind_joingroup(lab, team):
-    """Let a member pause while its JoinGroup is on its way."""
+    """Let a member pause while its JoinGroup is in flight."""
     first = team.joins("a")
     first.owns(2)
     late = lab.cluster.fail("JoinGroup", is_held=True, origin="a")
@@ -160,7 +160,7 @@ def behind_joingroup(lab, team):
 
 @simulated(seeds=1, nightly=2)
 def test_pause_after_joingroup_stays_with_its_owner_and_is_reported(lab):
-    """The partition is quiet when it returns."""
+    """The partition is quiet when it returns to its owner."""
     team = Team(lab, 2)
     first, second = behind_joingroup(lab, team)
     second.owns(1)
@@ -178,8 +178,8 @@ def test_pause_after_joingroup_stays_with_its_owner_and_is_reported(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_pause_under_a_plain_leader_stays_with_its_owner(lab):
-    """Our members' user data does not disturb the leader."""
+def test_pause_under_a_kafka_python_leader_stays_with_its_owner(lab):
+    """The user data of our members does not disturb the leader."""
     team = Team(lab)
     plain = team.joins("plain", KafkaConsumer)
     plain.owns(4)
@@ -218,8 +218,8 @@ def test_pauses_beyond_the_size_limit_stay_with_their_owner(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_whole_pause_is_not_handed_over_and_is_a_warning(lab):
-    """G7: the next owner's partitions flow."""
+def test_whole_pause_is_not_handed_over_and_causes_a_warning(lab):
+    """G7: the next owner receives the records of its partitions."""
     team = Team(lab, 4)
     first = team.joins("a")
     first.owns(4)
@@ -245,12 +245,12 @@ LEAVING = {
 def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
     lab, leave, *, is_known
 ):
-    """No join carries these pauses."""
+    """No join follows these calls, so none could hand over the pauses."""
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
     paused_all(team, first, STRICT)
-    if is_known:  # to the group, by another join
+    if is_known:  # the group knows the pauses from another join
         generation = lab.generation()
         lab.cluster.fail("Heartbeat", error=27, count=1)
         lab.until(lambda: lab.generation() > generation)

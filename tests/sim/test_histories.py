@@ -1,4 +1,4 @@
-"""Random histories of one consumer: each call has the effect that it promises."""
+"""In random histories of one consumer, each call has the effect that it promises."""
 
 import pytest
 
@@ -13,26 +13,26 @@ pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
 
 
 @simulated(seeds=3, nightly=100)
-def test_random_history_of_a_consumer_on_one_broker(lab):
+def test_consumer_keeps_its_promises_in_a_random_history_on_one_broker(lab):
     """The history mixes polls, pauses, seeks, commits, transactions and cut logs."""
     History(lab).play(steps=120)
 
 
 @simulated(seeds=3, nightly=100, nodes=3)
-def test_random_history_of_a_consumer_on_three_brokers(lab):
-    """Leaders move, too, and brokers fail."""
+def test_consumer_keeps_its_promises_in_a_random_history_on_three_brokers(lab):
+    """In this history leaders also move, and brokers fail."""
     History(lab).play(steps=120)
 
 
 @simulated(seeds=3, nightly=100)
-def test_random_history_of_calls_that_meet_on_one_broker(lab):
-    """Calls begin in the middle of polls, handlers raise, and members come and go."""
+def test_overlapping_calls_keep_promises_in_a_random_history_on_one_broker(lab):
+    """Calls start during polls, handlers raise, and members join and leave."""
     MeddledHistory(lab).play(steps=120)
 
 
 @simulated(seeds=3, nightly=50, nodes=3, preempt=0.05)
-def test_random_history_of_calls_that_meet_on_three_brokers(lab):
-    """Threads take turns at locks, too."""
+def test_overlapping_calls_keep_promises_in_a_random_history_on_three_brokers(lab):
+    """In this history threads also switch when they acquire locks."""
     MeddledHistory(lab).play(steps=120)
 
 

@@ -1,4 +1,4 @@
-"""Programs that pause as users write them, in the simulation: see ``idioms.py``."""
+"""Simulated programs that pause in the ways that users write (see ``idioms.py``)."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -22,12 +22,12 @@ from tests.sim.playing import simulated
 
 
 def of_the_day():
-    """Yield each program alone under both protocols, and once beside one of the others."""
+    """Yield each program alone under both protocols, and once with another hold or a gate."""
     for row, program in enumerate(PROGRAMS):
         for kind, assignor in enumerate(ASSIGNORS):
             yield Case(program, assignor, [*SITUATIONS][(row + kind) % 8])
         kind, column = row % 2, [*COLUMNS][3 - row % 3]
-        # A gain is where programs and others meet most.
+        # Programs interact most with other holds and gates when they gain partitions.
         situation = [*SITUATIONS][row % 8 if kind else 0]
         yield Case(
             program, [*ASSIGNORS][kind], situation, column, [*LIFTED][row // 2 % 2]
@@ -38,7 +38,7 @@ def of_the_day():
 @pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
 @simulated(seeds=1, nightly=2)
 def test_program_has_the_verdict_of_the_table(lab, case):
-    """Another owner's hold or a gate is obeyed, and changes nothing else."""
+    """The consumer obeys another owner's hold or a gate, and nothing else changes."""
     game = case.played(lab, SafeConsumer)
     _, alone = case.known()
     assert game.disobeyed == []
@@ -56,8 +56,8 @@ def test_program_with_kafka_python_has_the_verdict_of_the_table(lab, case):
     assert verdict in ({"L", "."} if known == "?" else {known})
 
 
-def test_program_that_works_on_kafka_python_works_here_unless_excepted():
-    """All exceptions are needed."""
+def test_program_that_works_with_kafka_python_works_with_ours_unless_excepted():
+    """The list of exceptions has no superfluous entry."""
     worse = {
         (name, situation)
         for name, cells in rows().items()
@@ -67,7 +67,7 @@ def test_program_that_works_on_kafka_python_works_here_unless_excepted():
     assert worse == {*EXCEPTED}
 
 
-def test_program_leaks_only_where_kafka_python_leaks():
+def test_programs_leak_with_ours_only_where_they_leak_with_kafka_python():
     cells = [cell for row in rows().values() for cell in row.values()]
     ours = [cell.split("/") for cell in cells]
     assert [one for one in ours if "L" in one[1] and "L" not in one[0]] == []

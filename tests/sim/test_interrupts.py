@@ -1,4 +1,4 @@
-"""A signal handler raises at every place of a call: no record is lost (P18)."""
+"""A signal handler raises at every place of a call, and no record is lost (P18)."""
 
 import itertools
 import threading
@@ -41,11 +41,11 @@ COMMITTING = str(Path(THEIRS) / "coordinator"), str(Path(THEIRS) / "future.py")
 
 
 class EndError(BaseException):
-    """An exception of a handler that ends the program."""
+    """An exception that a handler raises to end the program."""
 
 
 class Written:
-    """Two partitions whose records have to be read once and in order."""
+    """Writes two partitions, whose records must be read once and in order."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -53,14 +53,14 @@ class Written:
         self.count = 0
 
     def write(self, count=2):
-        """Append to both, and let the records arrive."""
+        """Append to both partitions, and let the records arrive."""
         for tp in self.tps:
             self.lab.append(tp, count, first=self.count)
         self.count += count
         self.lab.sleep(0.01)
 
     def is_read_by(self, reader, place):
-        """Read the rest, and assert that all records came."""
+        """Read the rest, and assert that all records have arrived."""
         reader.until(lambda: len(reader.log) >= 2 * self.count)
         for tp in self.tps:
             assert reader.offsets(tp) == [*range(self.count)], place
@@ -69,7 +69,7 @@ class Written:
         self, reader, *inside, before=lambda: None, least=100, kind=TimeLimitError
     ):
         """Raise at each place of a read."""
-        # An iteration reads one record, as the handler ends the loop.
+        # An iteration reads one record, because the handler's exception ends the loop.
         most = 3 if reader.how == "poll" else 1
         for it in each_place(self.lab, least, *inside, kind=kind):
             self.write()
@@ -79,7 +79,7 @@ class Written:
 
 
 def reading(lab, *topics, **settings):
-    """Return two partitions and their reader; without topics it assigns them."""
+    """Return two partitions and a reader that subscribes, or else assigns them."""
     written = Written(lab)
     tps = () if topics else written.tps
     reader = Reader(
@@ -95,7 +95,7 @@ def reading(lab, *topics, **settings):
 @both_decoders
 @everywhere
 def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
-    """P18: the call raises the exception at once."""
+    """P18: the call raises the exception immediately."""
     written, reader = reading(lab, how=how, decoder=decoder)
     written.read_everywhere(reader)
 
@@ -103,14 +103,14 @@ def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
 @pytest.mark.contract("P18", "P8")
 @everywhere
 def test_interrupted_traced_step_delivers_each_record_once(lab, monkeypatch):
-    """P18: the handler raises in upstream's part, in the tracing, and behind both."""
+    """P18: the handler raises in kafka-python's part, in the tracing, and after both."""
     trace(monkeypatch)
     written, reader = reading(lab, how="iterate")
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
 
 
 @everywhere
-def test_interrupted_step_after_a_batch_repeats_no_record_of_it(lab):
+def test_interrupted_step_after_a_batch_repeats_no_record_of_the_batch(lab):
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
     for number, it in enumerate(each_place(lab, 20)):
@@ -147,8 +147,8 @@ def test_interrupted_read_with_automatic_commits_commits_everything(lab):
 
 
 @both_decoders
-def test_interrupt_in_a_deserializer_is_not_its_failure(lab, decoder):
-    """P18: the next poll would raise such a failure again."""
+def test_interrupt_in_a_deserializer_does_not_count_as_its_failure(lab, decoder):
+    """P18: the next poll would raise a deserializer's own failure again."""
     settings = {"decoder": decoder, "value_deserializer": Meddler()}
     written, reader = reading(lab, max_poll_records=500, **settings)
     interrupts = interrupting(meddling.__file__)
@@ -160,7 +160,7 @@ def test_interrupt_in_a_deserializer_is_not_its_failure(lab, decoder):
 
 @both_decoders
 @everywhere
-def test_interrupted_read_of_parked_records_skips_none(lab, decoder):
+def test_interrupted_read_of_parked_records_skips_no_record(lab, decoder):
     written, reader = reading(lab, max_poll_records=500, decoder=decoder)
     first, _ = written.tps
 
@@ -176,7 +176,7 @@ def test_interrupted_read_of_parked_records_skips_none(lab, decoder):
 @pytest.mark.parametrize("how", ["poll", "iterate", "traced"])
 @everywhere
 def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_path):
-    """P18: the journal shows the records that came again."""
+    """P18: the journal shows which records were delivered again."""
     inside = (OURS, meddling.__file__)
     if how == "traced":
         trace(monkeypatch)
@@ -193,7 +193,7 @@ def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_pa
 @pytest.mark.usefixtures("both_steps")
 @both_ways
 @simulated(seeds=1, nightly=16)
-def test_reading_goes_on_where_a_handler_seeks_at_any_place(lab, how):
+def test_reading_continues_at_the_target_of_a_handlers_seek_at_any_place(lab, how):
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     consumer = reader.consumer
@@ -227,7 +227,7 @@ def _be_evicted(lab, consumer):
     lab.network.isolate(lab.world.outside)
     lab.until(lambda: not lab.members())
     lab.network.heal(lab.world.outside)
-    lab.sleep(10)  # a heartbeat shows it
+    lab.sleep(10)  # a heartbeat reports the eviction
 
 
 @both_protocols
@@ -249,7 +249,7 @@ def test_interrupted_poll_that_joins_delivers_each_record_once(lab, begin, assig
 @both_protocols
 @everywhere
 def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_twice):
-    """P18: the next poll waits for it, and a listener is called once for each join."""
+    """P18: the next poll waits for the join, and each join calls the listener once."""
     written, calls = Written(lab), []
     listener = Listener(lambda _: calls.append("+"), lambda _: calls.append("-"))
     reader = Reader(lab, SafeConsumer, assignor=assignor)
@@ -260,11 +260,11 @@ def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_
         calls.clear()
         late = lab.cluster.fail("JoinGroup", is_held=True)
         reader.consumer._coordinator.request_rejoin()
-        if is_twice:  # the first one ends before the join does
+        if is_twice:  # the first poll ends before the join does
             it.interrupt(lambda: reader.poll(0.02))
         it.interrupt(lambda: reader.poll(0.1))
         lab.world.call_later(0.05, late.end)
-        reader.until(lambda: lab.generation() > began)  # noqa: B023 - used at once
+        reader.until(lambda: lab.generation() > began)  # noqa: B023 - used immediately
         reader.poll()
         eager = "-+" * (lab.generation() - began)
         assert "".join(calls) == (eager if assignor is EAGER else ""), it.place
@@ -273,14 +273,14 @@ def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_
 
 
 class Slow(AsyncConsumerRebalanceListener):
-    """A listener that takes three seconds, as if it asked a database for offsets."""
+    """A listener that takes three seconds, as if it read offsets from a database."""
 
     def __init__(self, reader):
         self.reader = reader
         self.has_begun = False
 
     async def on_partitions_assigned(self, assigned):
-        """Begin at the tenth record."""
+        """Seek to offset 10, after three seconds."""
         self.has_begun = True
         await self.reader.consumer._net.sleep(3)
         for tp in assigned:
@@ -293,7 +293,7 @@ class Slow(AsyncConsumerRebalanceListener):
 @pytest.mark.contract("P18", "P8")
 @both_protocols
 def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
-    """P18: upstream regards the join as done when it calls the listener, and reads on."""
+    """P18: kafka-python regards the join as done when it calls the listener."""
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     listener = Slow(reader)
@@ -310,7 +310,7 @@ def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
         if not listener.has_begun:
             return False
         coordinator._run = run
-        raise TimeLimitError  # as a handler in the wait of run(), which leaves its task
+        raise TimeLimitError  # like a handler during run(), whose task keeps running
 
     coordinator._run = interrupted
     with pytest.raises(TimeLimitError):
@@ -319,7 +319,7 @@ def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
     assert reader.offsets(tp)[0] == 10
 
 
-def test_poll_that_only_joins_keeps_the_records_of_an_interrupted_one(lab):
+def test_poll_that_only_joins_keeps_the_records_of_an_interrupted_poll(lab):
     written = Written(lab)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.owns(written.tps)
@@ -353,8 +353,8 @@ again_or_once = pytest.mark.parametrize(
 
 @again_or_once
 @everywhere
-def test_interrupted_assign_is_read_by_one_fetch_at_a_time(lab, *, is_repeated):
-    """P18: the program may repeat the call, or not."""
+def test_interrupted_assign_leads_to_only_one_fetch_at_a_time(lab, *, is_repeated):
+    """P18: this holds whether or not the program repeats the call."""
     a, b = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, tps=[a])
     for it in each_place(lab, 50):
@@ -383,7 +383,7 @@ CHANGES = {
 @again_or_once
 @pytest.mark.parametrize("name", CHANGES)
 @everywhere
-def test_interrupted_subscription_change_takes_effect_or_has_not_begun(
+def test_interrupted_subscription_change_takes_effect_or_does_nothing(
     lab, name, *, is_repeated
 ):
     tps = lab.topic("t", 2, records=3)
@@ -415,7 +415,7 @@ def _pause_all(consumer, _):
 
 
 FOR_GOOD = {"reason": "why", "lifetime": Lifetime.UNTIL_RESUMED}
-CALLS = {  # the calls before it, the call, and the number of partitions that it pauses
+CALLS = {  # the preceding call, the call, and the number of partitions left paused
     "pause": (None, _pause, 1),
     "pause for good": (None, lambda one, tps: one.pause(tps[0], **FOR_GOOD), 1),
     "pause_all": (None, _pause_all, 2),
@@ -430,7 +430,7 @@ CALLS = {  # the calls before it, the call, and the number of partitions that it
 @pytest.mark.parametrize("name", CALLS)
 @everywhere
 def test_interrupted_call_can_be_repeated(lab, name):
-    """P18: all records are read once."""
+    """P18: each record is read exactly once."""
     before, call, count = CALLS[name]
     written, reader = reading(lab, "t", max_poll_records=500)
     consumer, tps = reader.consumer, written.tps
@@ -452,7 +452,7 @@ def test_interrupted_call_can_be_repeated(lab, name):
 @pytest.mark.parametrize("owner", [None, "block"])
 @everywhere
 def test_interrupted_block_ends_its_hold(lab, owner):
-    """P18: the next poll or pause ends it at the latest."""
+    """P18: the next poll or pause ends the hold at the latest."""
     written, reader = reading(lab, max_poll_records=500)
     consumer, first = reader.consumer, written.tps[0]
 
@@ -483,31 +483,31 @@ IN_A_BATCH = {
 @pytest.mark.parametrize("name", IN_A_BATCH)
 @everywhere
 def test_interrupt_in_a_call_that_ends_an_iteration_is_raised(lab, name):
-    """P18: if the collector closed the iteration, it would swallow the exception."""
+    """P18: if the garbage collector closed the iteration, the exception would be lost."""
     tps = lab.topic("t", 2, records=3)
     call = IN_A_BATCH[name]
     for it in each_place(lab, 3):
         group = f"g{it.number}"
         reader = Reader(lab, SafeConsumer, "t", how="iterate", group_id=group)
         reader.take(1)
-        it.interrupt(lambda: call(reader.consumer, tps))  # noqa: B023 - used at once
+        it.interrupt(lambda: call(reader.consumer, tps))  # noqa: B023 - used immediately
         reader.consumer.close()
 
 
 @everywhere
-def test_interrupted_subscription_without_a_group_is_read_soon(lab):
-    """P18: upstream waits 5 minutes to ask for the new topic."""
+def test_interrupted_subscription_without_a_group_is_read_without_delay(lab):
+    """P18: kafka-python requests the new topic's metadata only after five minutes."""
     lab.topic("t", 1, records=1)
     for it in each_place(lab, 30, OURS, THEIRS):
         (tp,) = lab.topic(f"t{it.number}", 1, records=1)
         reader = Reader(lab, SafeConsumer, "t", group_id=None)
         reader.take(1)
-        it.interrupt(lambda: reader.consumer.subscribe([tp.topic]))  # noqa: B023 - used at once
+        it.interrupt(lambda: reader.consumer.subscribe([tp.topic]))  # noqa: B023 - used immediately
         reader.poll(0)
-        if tp.topic not in reader.consumer.subscription():  # the change had not begun
+        if tp.topic not in reader.consumer.subscription():  # the change had not started
             reader.consumer.subscribe([tp.topic])
         began = lab.now
-        reader.until(lambda: reader.offsets(tp))  # noqa: B023 - used at once
+        reader.until(lambda: reader.offsets(tp))  # noqa: B023 - used immediately
         assert lab.now - began < 20, it.place
         reader.consumer.close()
 
@@ -515,7 +515,7 @@ def test_interrupted_subscription_without_a_group_is_read_soon(lab):
 @both_ways
 @everywhere
 def test_interrupted_close_is_finished_by_a_second_close(lab, how):
-    """P18: the first one may commit."""
+    """P18: the first close may commit."""
     lab.topic("t", 2, records=3)
     settings = {"enable_auto_commit": how == "poll", "how": how}
     for it in each_place(lab, 20):
@@ -527,8 +527,8 @@ def test_interrupted_close_is_finished_by_a_second_close(lab, how):
         assert [one for one in lab.running() if "kafka" in one] == []
 
 
-def test_interrupt_in_a_hook_is_not_its_failure(lab):
-    """P18: all hooks have the event."""
+def test_interrupt_in_a_hook_does_not_count_as_its_failure(lab):
+    """P18: every hook is called with the event."""
     events = []
 
     def hook(event):
@@ -554,7 +554,7 @@ AFTER = ("the same topic", "another topic", "assigned by hand")
 @pytest.mark.parametrize("after", AFTER)
 @everywhere
 def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
-    """A subscribed consumer reads again; one that assigned by hand has left the group."""
+    """One that then subscribes reads again; one that then assigns has left the group."""
     tps = lab.topic("t", 2, records=3)
     others = lab.topic("u", 2, records=3)
     first, _ = wanted = tps if after == "the same topic" else others
@@ -566,7 +566,7 @@ def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
         reader.owns(tps)
         it.interrupt(consumer.unsubscribe)
         if consumer.subscription() and is_by_hand:
-            consumer.unsubscribe()  # the call had not begun
+            consumer.unsubscribe()  # the call had not started
         if is_by_hand:
             consumer.assign(wanted)
         else:
@@ -574,13 +574,13 @@ def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
         reader.owns(wanted)
         lab.append(first)
         newest = lab.cluster.log(*first).end - 1
-        reader.until(lambda: reader.offsets(first)[-1:] == [newest])  # noqa: B023 - used at once
+        reader.until(lambda: reader.offsets(first)[-1:] == [newest])  # noqa: B023 - used immediately
         assert not is_by_hand or not lab.members(group)
         consumer.close()
 
 
 @everywhere
-def test_interrupted_seek_to_the_end_is_asked_for_again_at_once(lab):
+def test_interrupted_seek_to_the_end_is_requested_again_immediately(lab):
     """P18: otherwise ``position()`` would wait 30 seconds for the lost request."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
@@ -596,8 +596,8 @@ def test_interrupted_seek_to_the_end_is_asked_for_again_at_once(lab):
         assert lab.now - began < 5
 
 
-def test_position_waits_for_the_answer_that_an_interrupted_poll_asked_for(lab):
-    """P18: the handler raises before the poll has noted its request."""
+def test_position_waits_for_the_response_to_an_interrupted_polls_request(lab):
+    """P18: the handler raises before the poll has recorded its request."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)
@@ -624,8 +624,8 @@ def test_position_waits_for_the_answer_that_an_interrupted_poll_asked_for(lab):
 @pytest.mark.contract("P12")
 @pytest.mark.parametrize("inside", [OURS, THEIRS], ids=["ours", "kafka-python's"])
 @everywhere
-def test_call_in_a_signal_handler_is_answered_or_refused(lab, inside):
-    """It would wait for ever where the IO thread waits for the interrupted call."""
+def test_call_in_a_signal_handler_succeeds_or_is_refused(lab, inside):
+    """The call would wait forever if the IO thread waited for the interrupted call."""
     (tp,) = lab.topic("t", 1, records=100)
     reader = Reader(lab, SafeConsumer, "t", max_poll_records=1)
     reader.take(1)
@@ -661,10 +661,10 @@ SHORT = {
 
 @pytest.mark.contract("P12")
 @pytest.mark.parametrize("call", SHORT.values(), ids=SHORT)
-def test_commit_in_a_signal_handler_within_a_short_call_does_not_hang(
+def test_commit_in_a_signal_handler_during_a_short_call_does_not_hang(
     lab, call, tmp_path
 ):
-    """The IO thread needs the locks of the ledger, the journal and a future, too."""
+    """The IO thread also needs the locks of the ledger, the journal and a future."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", max_poll_records=1, journal=tmp_path)
     reader.take(1)
@@ -693,7 +693,7 @@ LOCKS = {
 
 @pytest.mark.contract("P12")
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
-def test_call_that_would_wait_for_the_interrupted_one_is_refused(lab, lock, tmp_path):
+def test_call_that_would_wait_for_the_interrupted_call_is_refused(lab, lock, tmp_path):
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     consumer = reader.consumer
@@ -715,7 +715,7 @@ def test_call_that_would_wait_for_the_interrupted_one_is_refused(lab, lock, tmp_
 
 
 @simulated(seeds=1, nightly=3)
-def test_interrupted_commit_is_not_retried_after_a_newer_one(lab):
+def test_interrupted_commit_is_not_retried_after_a_newer_commit(lab):
     (tp,) = lab.topic("t", 1, records=100)
     reader = Reader(lab, SafeConsumer, "t")
     reader.take(10)
@@ -727,7 +727,7 @@ def test_interrupted_commit_is_not_retried_after_a_newer_one(lab):
         net.run = run
         threading.Thread(target=lambda: suppressed(run, *given, **more)).start()
         lab.until(lambda: "OffsetCommit" in lab.kinds(began))
-        raise TimeLimitError  # as a handler in the wait of run(), which leaves its task
+        raise TimeLimitError  # like a handler during run(), whose task keeps running
 
     net.run = interrupted
     with pytest.raises(TimeLimitError):

@@ -1,7 +1,7 @@
 """
-``for record in consumer``, with changes in the middle of a batch.
+Iterates with ``for record in consumer``, with changes in the middle of a batch.
 
-A change is obeyed at once; records that were not delivered come later, once (P1, P8).
+A change takes effect immediately, and each undelivered record arrives later, once (P1, P8).
 """
 
 import threading
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("both_steps")
 
 
 def iterating(lab, taken=3, **settings):
-    """Take this many records of the first of two partitions."""
+    """Read this many records of the first of two partitions."""
     reader = Meddled(lab, how="iterate", **settings)
     reader.take(taken)
     assert reader.offsets(reader.in_order[0]) == [*range(taken)]
@@ -27,7 +27,7 @@ def iterating(lab, taken=3, **settings):
 
 
 @pytest.mark.contract("P8")
-def test_the_position_follows_each_record(lab):
+def test_position_advances_with_each_record(lab):
     """P8: a commit includes the yielded records."""
     reader = iterating(lab, 0, group_id=GROUP)
     for number in range(1, 5):
@@ -39,9 +39,11 @@ def test_the_position_follows_each_record(lab):
 
 
 @pytest.mark.contract("P1")
-@pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
-def test_a_pause_in_the_middle_of_a_batch_is_obeyed_at_once(lab, where):
-    """P1: no further record comes; after the resume the next one comes without a fetch."""
+@pytest.mark.parametrize(
+    "where", [lambda act: act(), elsewhere], ids=["same thread", "other thread"]
+)
+def test_pause_in_the_middle_of_a_batch_takes_effect_immediately(lab, where):
+    """P1: no further record arrives; after the resume the next arrives without a fetch."""
     reader = iterating(lab)
     held, flowing = reader.in_order
     where(lambda: reader.consumer.pause(held))
@@ -57,8 +59,8 @@ def test_a_pause_in_the_middle_of_a_batch_is_obeyed_at_once(lab, where):
 @both_ways
 @pytest.mark.parametrize("to", [0, 7])
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_seek_in_the_middle_of_a_batch_is_obeyed_at_once(lab, how, to, which):
-    """The other partition loses nothing."""
+def test_seek_in_the_middle_of_a_batch_takes_effect_immediately(lab, how, to, which):
+    """The other partition loses no record."""
     reader = Meddled(lab, how=how)
     reader.take(2)
     sought, other = reader.in_order[which], reader.in_order[1 - which]
@@ -72,10 +74,8 @@ def test_a_seek_in_the_middle_of_a_batch_is_obeyed_at_once(lab, how, to, which):
 
 
 @both_ways
-def test_an_assignment_in_the_middle_of_a_batch_leaves_the_kept_partitions_alone(
-    lab, how
-):
-    """A partition that leaves and returns begins at its position."""
+def test_assign_in_the_middle_of_a_batch_does_not_disturb_the_kept_partitions(lab, how):
+    """A partition that is unassigned and assigned again starts at its new position."""
     reader = Meddled(lab, how=how)
     reader.take(3)
     first, second = reader.in_order
@@ -92,7 +92,7 @@ def test_an_assignment_in_the_middle_of_a_batch_leaves_the_kept_partitions_alone
     reader.reads(first, [8, 9])
 
 
-def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab):
+def test_poll_after_an_iteration_step_returns_the_rest_of_its_batch(lab):
     reader = iterating(lab)
     first = reader.in_order[0]
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -113,19 +113,19 @@ def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab):
 @both_protocols
 @pytest.mark.parametrize("takes", [0.0, 2.0])
 @simulated(seeds=1, nightly=10)
-def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
+def test_partition_gained_after_a_lost_membership_is_delivered(lab, assignor, takes):
     """
-    Its gate opens after half a second; the paused partition stays paused.
+    The partition's gate opens after half a second; the paused partition stays paused.
 
     1. Everything is paused.
     2. The membership is lost.
-    3. The member regains its partitions and one more, in the middle of a step without a
-       time limit; or so late that a poll begins meanwhile.
+    3. The member regains its partition and one more, during a step without a time limit,
+       or so late that another poll starts first.
     """
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)
     reader.reads(p0, range(3))
-    reader.consumer.pause(p0)  # by its name: gained partitions are not paused
+    reader.consumer.pause(p0)  # by its name, so gained partitions are not paused
     waiting = threading.Thread(target=reader.poll, args=(1000, 1))
     waiting.start()
     lab.network.isolate(lab.world.outside)
@@ -147,7 +147,7 @@ def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
 
 @both_ways
 def test_new_subscription_delivers_in_the_poll_that_gains_its_partitions(lab, how):
-    """No partition of it was paused, so none has a gate."""
+    """No partition of the new topic was paused, so none has a gate."""
     (p0,), (q0,) = lab.topic("t", 1, records=3), lab.topic("u", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how, group_id=None)
     reader.reads(p0, range(3))
@@ -162,8 +162,8 @@ def test_new_subscription_delivers_in_the_poll_that_gains_its_partitions(lab, ho
 @pytest.mark.contract("P10")
 @both_ways
 @simulated(seeds=1, nightly=10)
-def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab, how):
-    """P10: the poll that gained it returns its records."""
+def test_resume_in_an_assignment_listener_opens_gates_of_gained_partitions(lab, how):
+    """P10: the poll that gained the partitions returns their records."""
     lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, how=how, start_paused=True)
 
@@ -179,7 +179,7 @@ def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab, how):
 
 @pytest.mark.contract("P11")
 @both_ways
-def test_a_paused_member_that_waits_does_not_spin(lab, how):
+def test_paused_member_that_waits_does_not_spin(lab, how):
     """P11: the member keeps its id and generation, and sends no Fetch."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how)
@@ -198,10 +198,10 @@ def test_a_paused_member_that_waits_does_not_spin(lab, how):
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("is_member", [True, False])
 @both_ways
-@stock_fails("its timer says 0 in the last millisecond, and that it has not expired")
+@stock_fails("its timer reports 0 ms in the last millisecond, but has not expired")
 @simulated(seeds=1, nightly=2)
-def test_a_brief_poll_waits_once(lab, kind, how, *, is_member):
-    """P11: a poll with everything paused takes three turns of two threads."""
+def test_brief_poll_waits_only_once(lab, kind, how, *, is_member):
+    """P11: a poll with everything paused takes three turns on two threads."""
     (p0,) = lab.topic("t", 1, records=5)
     topics, tps = (("t",), ()) if is_member else ((), (p0,))
     reader = Reader(lab, kind, *topics, tps=tps, how=how)

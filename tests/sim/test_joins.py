@@ -1,9 +1,9 @@
 """
-Joins that outlast their ``poll``, come late, are for an older subscription, or fail.
+Joins that outlast their ``poll``, complete late, are for an older subscription, or fail.
 
-kafka-python asks whether it needs to join; once JoinGroup is sent the answer is no. If
-that ``poll`` has ended meanwhile, no call takes the answer: the member keeps its old
-assignment without heartbeats, and keeps delivering partitions that others own by then.
+kafka-python checks whether it needs to join; once JoinGroup is sent, it does not. If that
+``poll`` ends before the response arrives, no call handles the response. The member then
+keeps its old assignment without heartbeats, and delivers partitions that others own.
 """
 
 import pytest
@@ -28,12 +28,12 @@ UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 
 
 def ask_to_join(lab):
-    """Let the next heartbeat of the test's consumer be answered with a request to join."""
+    """Make the next heartbeat of the test's consumer return a request to rejoin."""
     lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, origin="test", count=1)
 
 
 def held_join(lab, reader):
-    """Let a poll give up on a join; the answer to its JoinGroup is held back."""
+    """Make a poll give up on a join, and hold back the response to its JoinGroup."""
     late = lab.cluster.fail("JoinGroup", is_held=True, origin="test")
     ask_to_join(lab)
     reader.until(lambda: late.kept)
@@ -41,7 +41,7 @@ def held_join(lab, reader):
 
 
 def joined(lab, kind=SafeConsumer, **settings):
-    """Make the only member of a group, which has read its partition's ten records."""
+    """Create a group's only member, which has read the ten records of its partition."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, "t", **settings)
     reader.until(lambda: len(reader.log) == 10, each=5)
@@ -49,7 +49,7 @@ def joined(lab, kind=SafeConsumer, **settings):
 
 
 def commit(reader, tp, offset):
-    """Commit an offset that is not the reader's position, as another member could."""
+    """Commit an offset that is not the reader's position, as another member might."""
     reader.consumer.commit({tp: at(offset)})
 
 
@@ -71,7 +71,7 @@ def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
     reader.until(lambda: late.kept)
     reader.is_silent()
     late.end()
-    lab.sleep(1)  # the answer arrives before the next poll begins
+    lab.sleep(1)  # the response arrives before the next poll starts
     for tp in old:
         lab.append(tp)
     reader.owns([*old, *new])
@@ -84,7 +84,7 @@ def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
 @stock_fails(FORGOTTEN)
 @simulated(seeds=1, nightly=2)
 def test_leader_gets_added_partitions_if_its_poll_ends_before_the_assignment(lab, kind):
-    """Metadata are the reason of the join, and the leader's own assignment heeds them."""
+    """New metadata triggers the join, and the leader's assignment uses that metadata."""
     reader, p0 = joined(lab, kind, metadata_max_age_ms=1000)
     late = lab.cluster.fail("SyncGroup", is_held=True)
     lab.cluster.add_partitions("t", 2)
@@ -117,10 +117,10 @@ def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab)
     assert lab.generation() > generation
 
 
-@stock_fails("it joins again, and the answer to the first join is thrown away")
+@stock_fails("the next poll joins again and discards the response to the first join")
 @simulated(seeds=1, nightly=2)
 def test_join_completed_between_two_polls_is_not_repeated(lab, kind):
-    """The next poll does not repeat it, and heartbeats go on meanwhile."""
+    """The next poll does not repeat the join, and heartbeats continue until then."""
     reader, p0 = joined(lab, kind)
     held_join(lab, reader).end()
     lab.sleep(120)
@@ -135,7 +135,7 @@ def test_join_completed_between_two_polls_is_not_repeated(lab, kind):
 
 
 def join_behind(lab, assignor):
-    """Let a member's join wait for another member, which does not poll."""
+    """Make a member's join wait for another member, which does not poll."""
     lab.topic("t", 4, records=10)
     other = Reader(lab, SafeConsumer, "t", assignor=assignor)
     other.until(lambda: len(other.consumer.assignment()) == 4)
@@ -157,8 +157,8 @@ LEAVE = {
 @pytest.mark.contract("P22")
 @pytest.mark.parametrize("leave", LEAVE)
 @both_protocols
-def test_member_that_leaves_during_a_join_leaves_at_once(lab, assignor, leave):
-    """The other member has everything when it polls."""
+def test_member_leaves_immediately_during_a_join(lab, assignor, leave):
+    """The other member gets all partitions when it polls."""
     other, reader = join_behind(lab, assignor)
     began = lab.now
     LEAVE[leave](reader.consumer)
@@ -169,8 +169,8 @@ def test_member_that_leaves_during_a_join_leaves_at_once(lab, assignor, leave):
 
 @pytest.mark.contract("P22")
 @both_protocols
-def test_member_that_has_read_and_closes_during_a_join_leaves_at_once(lab, assignor):
-    """Records that it could not commit are delivered again."""
+def test_member_that_has_read_records_closes_immediately_during_a_join(lab, assignor):
+    """Records that the member could not commit are delivered again."""
     automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
     lab.topic("t", 4, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **automatic)
@@ -197,7 +197,7 @@ def test_member_that_has_read_and_closes_during_a_join_leaves_at_once(lab, assig
 
 @pytest.mark.contract("P22")
 @pytest.mark.parametrize("is_away", [True, False], ids=["away", "silent"])
-def test_close_during_a_join_waits_three_seconds_for_its_broker(lab, is_away):
+def test_close_during_a_join_waits_at_most_three_seconds_for_its_broker(lab, is_away):
     reader, _ = joined(lab)
     held_join(lab, reader)
     if is_away:
@@ -210,7 +210,7 @@ def test_close_during_a_join_waits_three_seconds_for_its_broker(lab, is_away):
     assert lab.now - began < 3.1
 
 
-def test_coordinator_stays_known_if_heartbeats_and_unsubscribe_leave_together(lab):
+def test_coordinator_stays_known_if_two_leave_requests_overlap(lab):
     reader, _ = joined(lab, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -235,8 +235,8 @@ def test_kafka_pythons_close_during_a_join_waits_half_a_minute(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
-    """A join for an older subscription delays no assignment by hand."""
+def test_manually_assigned_partition_is_read_after_a_dropped_join(lab):
+    """A join for an older subscription does not delay a manual assignment."""
     names = []
     reader, p0 = joined(lab, hooks=[lambda event: names.append(event.name)])
     lab.topic("u", 1)
@@ -253,14 +253,14 @@ def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
 
 
 def follow(lab, late):
-    """Let the answer to a join arrive, and hold back the answer to the next join."""
+    """Release the response to a join, and hold back the response to the next join."""
     late.end()
     return lab.cluster.fail("JoinGroup", is_held=True, origin="test")
 
 
 @simulated(seeds=1, nightly=2)
 def test_dropped_join_commits_and_revokes_nothing_again(lab):
-    """Other members may have moved its positions since then."""
+    """Other members may have moved the committed offsets since then."""
     lab.topic("u", 1)
     names = []
     reader, _ = joined(
@@ -289,8 +289,8 @@ def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor)
     """
     The next join assigns the new topics.
 
-    If a program creates topics that match its pattern one after the other, no join
-    would ever be for the newest subscription, and no record would come.
+    Otherwise, while a program creates matching topics one after another, no join would ever
+    be for the newest subscription, and no record would arrive.
     """
     names = []
     hooks = [lambda event: names.append(event.name)]
@@ -322,12 +322,13 @@ def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor)
     ],
 )
 @simulated(seeds=1, nightly=2)
-def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
+def test_membership_that_ends_during_a_join_ends_the_ownership(lab, kind, api):
     """
-    Reading continues at the committed offset: others may have had the partition.
+    Reading continues at the committed offset, because others may have owned the partition.
 
-    The membership ends if the broker does not know the member, or if a generation began
-    without it, as after a lost answer to SyncGroup: another member may have read on then.
+    The membership ends if the broker does not know the member, or if a generation started
+    without the member, as after a lost SyncGroup response. Another member may have continued
+    reading then.
     """
     reader, p0 = joined(lab, kind)
     commit(reader, p0, 4)
@@ -360,8 +361,8 @@ def test_follower_that_joins_without_a_new_generation_keeps_its_position(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
-    """A program commits after each short poll; a gained partition gets its position."""
+def test_commit_does_not_invalidate_the_fetched_offsets_of_other_partitions(lab):
+    """A gained partition gets a position although the program commits after each poll."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.assign([p0])
@@ -377,8 +378,8 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
     assert lab.kinds().count("OffsetFetch") == asked
 
 
-# The partitions that a member claims when it joins: a leader does not give them to
-# another one at once
+# The partitions that a member claims when it joins; a leader does not immediately
+# assign them to another member
 
 
 def claimed(message):
@@ -393,7 +394,7 @@ def claimed(message):
 
 
 def end_membership(lab, _):
-    """Let the next heartbeat end the membership."""
+    """Make the next heartbeat end the membership."""
     lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
 
 
@@ -404,15 +405,15 @@ def subscribes_again(_, reader):
 
 
 @pytest.mark.contract("P6")
-@stock_fails("a cooperative member claims what it had before it was lost")
+@stock_fails("a cooperative member claims the partitions that it has lost")
 @pytest.mark.parametrize("leave", [end_membership, subscribes_again])
-def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, leave):
+def test_evicted_member_claims_no_partition_in_its_next_join(lab, kind, leave):
     """
-    P6: the current owner gives a partition up first, and commits.
+    P6: the current owner first gives up a partition, and commits.
 
-    An hour-long churn found this defect: a thawed member got partitions in the same
-    generation in which their owner was asked to give them up, began at the last
-    committed offset, and delivered records that the owner committed a moment later.
+    An hour-long churn test found this defect: a thawed member got partitions in the same
+    generation in which their owner was told to give them up. The member started at the last
+    committed offset, and delivered records that the owner committed shortly afterwards.
     """
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
@@ -430,13 +431,13 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
     assert joins[0] == set()
 
 
-# A broker that is stopped, or silent, while a join begins
+# A broker that is stopped, or silent, when a join starts
 
 
 @stock_fails("poll raises the error of a pattern subscriber's metadata request")
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
 def test_poll_does_not_raise_if_a_broker_is_down_before_a_join(lab, kind, is_cut):
-    """The next polls join."""
+    """The next polls complete the join."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)
     reader.consumer.subscribe(pattern="^t$")
@@ -448,7 +449,7 @@ def test_poll_does_not_raise_if_a_broker_is_down_before_a_join(lab, kind, is_cut
     ask_to_join(lab)
     try:
         if not is_cut:
-            # The client gives one request up.
+            # The client gives up on one request.
             reader.until(lambda: len(failing.kept) >= 2, each=5)
             failing.end()
         reader.until(lambda: lab.kinds().count("JoinGroup") > joins, each=5)

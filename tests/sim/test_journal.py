@@ -1,4 +1,4 @@
-"""``SafeConsumer(journal=...)``: the audit finds no fault in correct programs."""
+"""``SafeConsumer(journal=...)`` and the audit, which finds no fault in correct programs."""
 
 import threading
 from contextlib import suppress
@@ -40,7 +40,9 @@ from tests.sim.reading import (
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_an_assignment_dropped_by_hand_is_revoked_and_not_lost(lab, tmp_path, group):
+def test_partition_dropped_by_assign_is_written_as_revoked_not_lost(
+    lab, tmp_path, group
+):
     tps = lab.topic("t", 2, records=3)
     reader = Reader(
         lab, SafeConsumer, tps=tps, journal=tmp_path, group_id=group, log=False
@@ -77,7 +79,7 @@ def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
     reader.consumer.close()
 
 
-def test_each_step_of_an_iteration_is_an_entry_with_its_start(lab, tmp_path):
+def test_each_iteration_step_is_an_entry_with_its_start_time(lab, tmp_path):
     tps = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=tps, how="iterate", journal=tmp_path)
     reader.take(3)
@@ -90,8 +92,8 @@ def test_each_step_of_an_iteration_is_an_entry_with_its_start(lab, tmp_path):
     assert first["written"] is None
 
 
-def test_a_repeated_commit_is_written_once(lab, tmp_path):
-    """The client commits all its partitions every five seconds."""
+def test_repeated_commit_is_written_once(lab, tmp_path):
+    """By default the client commits all its partitions every five seconds."""
     tp, _ = lab.topic("t", 2, records=5)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
@@ -114,8 +116,8 @@ def test_a_repeated_commit_is_written_once(lab, tmp_path):
 
 
 @simulated(seeds=1, nightly=2)
-def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
-    """The program seeks back after ``commit_async()``: the commit is still right."""
+def test_commit_is_judged_by_the_position_at_the_time_of_its_call(lab, tmp_path):
+    """A seek back after ``commit_async()`` does not make the commit wrong."""
     (tp,) = lab.topic("t", records=50)
     settings = {"group_id": GROUP, "max_poll_records": 10, "journal": tmp_path}
     consumer = SafeConsumer(**lab.settings(**settings))
@@ -125,7 +127,7 @@ def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
             pass
         answer = consumer.commit_async()
         consumer.seek(tp, polled[tp][-1].offset)
-    while not answer.is_done:  # close() would cancel it
+    while not answer.is_done:  # close() would cancel the commit
         consumer.poll(500)
     consumer.close()
     assert lab.committed(tp) == 28
@@ -135,7 +137,7 @@ def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
     assert [one["ok"] for one in entries_in(tmp_path, "return")] == [None] * 7
 
 
-def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp_path):
+def test_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp_path):
     (tp,) = lab.topic("t", records=5)
     first = Reader(lab, SafeConsumer, "t", journal=tmp_path / "first")
     first.take(5)
@@ -158,7 +160,7 @@ def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp
 
 
 def read_on_in_turn(lab, folder, *commits):
-    """Let members read three records each; each commits as a function of its consumer."""
+    """Let members in turn read three records each, and commit with a given function."""
     (tp,) = lab.topic("t")
     for number, commit in enumerate((*commits, None)):
         lab.append(tp, 3, first=3 * number)
@@ -172,8 +174,8 @@ def read_on_in_turn(lab, folder, *commits):
 
 
 @pytest.mark.contract("S5")
-def test_metadata_of_a_program_is_never_taken_for_a_note(lab, tmp_path):
-    """The metadata ``build#42`` name no journal."""
+def test_commit_metadata_of_a_program_is_never_mistaken_for_a_note(lab, tmp_path):
+    """The metadata ``build#42`` does not name a journal."""
 
     def commits(consumer, tp):
         consumer.commit({tp: OffsetAndMetadata(3, "build#42", -1)})
@@ -184,7 +186,7 @@ def test_metadata_of_a_program_is_never_taken_for_a_note(lab, tmp_path):
 
 
 @pytest.mark.contract("S5")
-def test_a_note_that_the_program_commits_again_is_renewed(lab, tmp_path):
+def test_note_that_the_program_commits_again_is_renewed(lab, tmp_path):
     """The program commits the result of ``committed(metadata=True)`` at another offset."""
 
     def commits(consumer, _):
@@ -199,10 +201,10 @@ def test_a_note_that_the_program_commits_again_is_renewed(lab, tmp_path):
 
 
 @pytest.mark.parametrize("error", [12, 28], ids=["too-long", "commit-too-large"])
-def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
+def test_commit_is_sent_without_its_note_if_the_broker_refuses_the_note(
     lab, tmp_path, error
 ):
-    """A broker's ``offset.metadata.max.bytes`` may be less than the length of a name."""
+    """A broker's ``offset.metadata.max.bytes`` may be smaller than a journal's name."""
     (tp,) = lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(5)
@@ -217,9 +219,9 @@ def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
 
 def refuses_notes(monkeypatch, digits):
     """
-    Let brokers refuse notes whose number has this many digits, or more.
+    Make brokers refuse notes whose number has at least this many digits.
 
-    Return a list of the offsets that they commit.
+    Return a list of the offsets that the brokers commit.
     """
     committed, keep = [], Offsets._keep
 
@@ -229,7 +231,7 @@ def refuses_notes(monkeypatch, digits):
 
         def checked():
             if any(len(number) >= digits for number in numbers if number.isdigit()):
-                raise RefusedError(12)  # the metadata are too large
+                raise RefusedError(12)  # the metadata is too large
             committed.extend(part.committed_offset for part in parts)
             return place()
 
@@ -241,10 +243,10 @@ def refuses_notes(monkeypatch, digits):
 
 @pytest.mark.parametrize("digits", [1, 2, 3], ids=["all", "from-10", "from-100"])
 @simulated(seeds=1, nightly=4)
-def test_commits_stay_in_order_where_a_broker_refuses_notes(
+def test_commits_stay_in_order_if_a_broker_refuses_notes(
     lab, tmp_path, monkeypatch, digits
 ):
-    """A refused commit is sent again before the next ones, for which no call waits."""
+    """A refused commit is sent again before later asynchronous commits."""
     (tp,) = lab.topic("t", records=60)
     committed = refuses_notes(monkeypatch, digits)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
@@ -258,15 +260,15 @@ def test_commits_stay_in_order_where_a_broker_refuses_notes(
         lab.sleep(0.0005)
     reader.until(lambda: len(answers) == 60)
     reader.consumer.close()
-    # With more than five unanswered ones kafka-python fails the next one.
+    # With more than five unanswered commits kafka-python fails the next commit.
     assert committed == sorted(committed)
     assert len(committed) == answers.count(None) > 30
 
 
-def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
+def test_commit_with_a_refused_note_is_sent_before_the_member_leaves(
     lab, tmp_path, monkeypatch
 ):
-    """``unsubscribe()`` waits for it: a broker accepts no commit of a former member."""
+    """``unsubscribe()`` waits, because a broker refuses the commits of former members."""
     (tp,) = lab.topic("t", records=5)
     committed = refuses_notes(monkeypatch, 1)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
@@ -282,7 +284,7 @@ def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
 def test_all_commits_of_a_listener_are_sent_before_its_member_joins(
     lab, tmp_path, monkeypatch, digits
 ):
-    """The first commit of a consumer is answered before the second one is sent."""
+    """The first commit of a consumer is answered before the second commit is sent."""
     lab.topic("t", 2, records=9)
     committed = refuses_notes(monkeypatch, digits)
     reader = Reader(lab, SafeConsumer, journal=tmp_path, enable_auto_commit=False)
@@ -299,8 +301,8 @@ def test_all_commits_of_a_listener_are_sent_before_its_member_joins(
     reader.consumer.close()
 
 
-def test_a_refused_commit_does_not_count(lab, tmp_path):
-    """The consumer refuses a partition that it does not own, the broker the others."""
+def test_refused_commit_is_not_written_as_successful(lab, tmp_path):
+    """The consumer refuses a partition that it does not own; the broker refuses the rest."""
     first, second = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -320,8 +322,8 @@ def test_a_refused_commit_does_not_count(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_an_offset_that_a_commit_left_out_is_not_written_as_committed(lab, tmp_path):
-    """Its topic is deleted; a later commit of the same offsets is written again."""
+def test_offset_that_a_commit_left_out_is_not_written_as_committed(lab, tmp_path):
+    """The offset's topic is deleted; a later commit of the same offsets is written again."""
     for name in ("gone", "stays"):
         lab.topic(name, records=3)
     more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 300_000}
@@ -347,8 +349,8 @@ def _commits_in(folder):
     ]
 
 
-def test_a_hold_that_a_cooperative_revocation_ended_is_no_violation(lab, tmp_path):
-    """The listener subscribes again, and the next join gives the partition back."""
+def test_hold_ended_by_a_cooperative_revocation_is_no_violation(lab, tmp_path):
+    """The listener subscribes again, and the next join returns the partition."""
     for name in "ab":
         lab.topic(name, records=20)
     reader = Reader(
@@ -374,7 +376,7 @@ def test_a_hold_that_a_cooperative_revocation_ended_is_no_violation(lab, tmp_pat
     assert verdict_in(tmp_path) == ([], {})
 
 
-def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
+def test_assignment_entry_has_the_ids_of_its_topics(lab, tmp_path):
     """A topic that was deleted and recreated has another id."""
     lab.topic("t", records=3)
     more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
@@ -387,13 +389,12 @@ def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
     first, second = (one["topics"] for one in entries_in(tmp_path, "assigned"))
     assert first.keys() == second.keys() == {"t"}
     assert first != second
-    assert {len(one["t"]) for one in (first, second)} == {
-        22
-    }  # as kafka-topics shows it
+    # The ids have the form that kafka-topics prints.
+    assert {len(one["t"]) for one in (first, second)} == {22}
     reader.consumer.close()
 
 
-def test_id_of_a_topic_that_was_assigned_before_it_was_known_follows(lab, tmp_path):
+def test_topic_id_that_is_unknown_at_the_assignment_is_written_later(lab, tmp_path):
     tps = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=tps, journal=tmp_path)
     reader.take(3)
@@ -446,8 +447,8 @@ def test_each_call_that_holds_or_seeks_is_written_with_its_arguments(lab, tmp_pa
 
 @pytest.mark.contract("S5")
 @simulated(seeds=1, nightly=30, preempt=0.05)
-def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
-    """The running poll returns records from before the seek; then the seek counts."""
+def test_seeks_on_another_thread_are_judged_correctly(lab, tmp_path):
+    """The running poll may return earlier records, and later polls obey the seek."""
     (tp,) = lab.topic("t", records=200)
     consumer = SafeConsumer(
         **lab.settings(group_id=None, journal=tmp_path, max_poll_records=5)
@@ -473,7 +474,7 @@ def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
 def test_overlapping_seeks_are_written_without_a_target(
     lab, tmp_path, is_handler, event
 ):
-    """The second seek comes on a thread or in a signal handler, within the first one."""
+    """The second seek runs during the first, on a thread or in a signal handler."""
     (tp,) = lab.topic("t", records=200)
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
@@ -507,10 +508,8 @@ RESUMES = {
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("resume", RESUMES.values(), ids=RESUMES)
-def test_resume_while_another_threads_pause_is_under_way_is_not_judged(
-    lab, tmp_path, resume
-):
-    """The pause has placed its hold, and returns after the resume that lifted it."""
+def test_resume_during_another_threads_pause_is_not_judged(lab, tmp_path, resume):
+    """The pause has placed its hold, and returns after the resume that lifted the hold."""
     (tp,) = lab.topic("t", records=20)
     reader = Reader(lab, SafeConsumer, tps=[tp], group_id=None, journal=tmp_path)
     journal = reader.consumer._safe_journal
@@ -532,7 +531,7 @@ def test_resume_while_another_threads_pause_is_under_way_is_not_judged(
 
 @pytest.mark.contract("S5")
 def test_resume_all_that_lifts_a_pause_of_another_thread_is_not_judged(lab, tmp_path):
-    """The pause comes after the resume has read the holds that it will lift."""
+    """The pause runs after ``resume_all`` has read the holds that it will lift."""
     (tp,) = lab.topic("t", records=20)
     reader = Reader(lab, SafeConsumer, tps=[tp], group_id=None, journal=tmp_path)
     ledger = reader.consumer._safe_ledger
@@ -551,8 +550,8 @@ def test_resume_all_that_lifts_a_pause_of_another_thread_is_not_judged(lab, tmp_
 
 
 @pytest.mark.contract("S5")
-def test_seek_that_returns_after_a_later_one_is_written_without_a_target(lab, tmp_path):
-    """The second seek comes within the first one, moves first, and returns last."""
+def test_seek_returning_after_a_later_seek_is_written_without_a_target(lab, tmp_path):
+    """The second seek starts during the first, moves first, and returns last."""
     (tp,) = lab.topic("t", records=200)
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
@@ -577,8 +576,8 @@ def test_seek_that_returns_after_a_later_one_is_written_without_a_target(lab, tm
     assert faults_in(tmp_path) == []
 
 
-def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
-    """A rebalance listener calls close(); later entries are written."""
+def test_refused_close_does_not_end_the_journal(lab, tmp_path):
+    """After a rebalance listener has called close(), later entries are still written."""
     lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, journal=tmp_path)
     refused = []
@@ -596,8 +595,8 @@ def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_commits_of_a_producers_transactions_are_judged_right(lab, tmp_path):
-    """Members commit by transactions, one of which is aborted, and follow each other."""
+def test_commits_in_a_producers_transactions_are_judged_correctly(lab, tmp_path):
+    """Successive members commit in transactions, one of which is aborted."""
     (tp,) = lab.topic("t", records=30)
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()
@@ -630,12 +629,12 @@ def test_commits_of_a_producers_transactions_are_judged_right(lab, tmp_path):
         pytest.param({"group_instance_id": "one"}, id="static"),
         pytest.param({}, id="dynamic"),
         pytest.param({"assignor": COOPERATIVE}, id="cooperative"),
-        pytest.param({"enable_auto_commit": True}, id="by itself"),
+        pytest.param({"enable_auto_commit": True}, id="auto-commit"),
         pytest.param(None, id="assign"),
     ],
 )
 def test_members_that_restart_repeatedly_are_judged_completely(lab, tmp_path, settings):
-    """Each member takes the place of one that was killed, or ended in order."""
+    """Each member replaces a member that closed with or without a commit."""
     (tp,) = lab.topic("t", records=40)
     where = {"tps": [tp], "group_id": GROUP} if settings is None else settings
     topics = () if settings is None else ("t",)
@@ -651,8 +650,8 @@ def test_members_that_restart_repeatedly_are_judged_completely(lab, tmp_path, se
 
 
 @pytest.mark.contract("S5")
-def test_an_offset_moved_by_another_tool_is_named(lab, tmp_path):
-    """The records in between may be lost or not, so nothing is a violation."""
+def test_offset_moved_by_another_tool_is_reported_as_unjudged(lab, tmp_path):
+    """The skipped records may be lost or not, so the audit reports no violation."""
     (tp,) = lab.topic("t", records=40)
     for offset in (None, 30):
         if offset is not None:
@@ -669,8 +668,8 @@ def test_an_offset_moved_by_another_tool_is_named(lab, tmp_path):
 
 
 @both_ways
-def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
-    """Markers and aborted records are not delivered: the position moves over them."""
+def test_transaction_is_noted_before_its_records(lab, tmp_path, how):
+    """The position moves past markers and aborted records, which are not delivered."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()
@@ -700,8 +699,8 @@ def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
 
 
 @both_ways
-def test_a_disk_that_was_full_leaves_no_hole(lab, tmp_path, monkeypatch, how):
-    """Polls raise until there is room; no record is lost or delivered twice."""
+def test_full_disk_leaves_no_gap_in_the_journal(lab, tmp_path, monkeypatch, how):
+    """Polls raise until the disk has room, and no record is lost or delivered twice."""
     tps = lab.topic("t", 2, records=20)
     reader = Reader(lab, SafeConsumer, "t", how=how, journal=tmp_path)
     reader.take(8)
@@ -733,7 +732,7 @@ def test_a_disk_that_was_full_leaves_no_hole(lab, tmp_path, monkeypatch, how):
     assert writer.number == len(journals_in(tmp_path)[0].lines)
 
 
-# ------------------------------------------------------------ planted libraries
+# ------------------------------------------------------------ planted faults
 
 
 ENDS = Table.ends
@@ -762,7 +761,7 @@ def test_library_that_forgets_pauses_in_a_rebalance_fails_the_audit(
     reader.until(lambda: len(reader.consumer.assignment()) == 2)
     for tp in tps:
         lab.append(tp, 5, first=20)
-    reader.take(1)  # nobody has called resume()
+    reader.take(1)  # although no call has resumed the partitions
     other.stop()
     reader.consumer.close()
     assert "A1" in {check for check, _ in faults_in(tmp_path)}
@@ -771,10 +770,10 @@ def test_library_that_forgets_pauses_in_a_rebalance_fails_the_audit(
 @pytest.mark.parametrize("is_one_call", [True, False], ids=["together", "one by one"])
 @both_protocols
 @simulated(seeds=1, nightly=2, preempt=0.05)
-def test_a_whole_pause_that_expires_is_judged_right(
+def test_whole_pause_that_expires_is_judged_correctly(
     lab, tmp_path, assignor, *, is_one_call
 ):
-    """The pause ends with the first of the calls that name its partitions."""
+    """The whole pause ends with the first of the pauses that name its partitions."""
     tps = lab.topic("t", 4, records=20)
     settings = {"assignor": assignor, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
@@ -802,7 +801,7 @@ def test_a_whole_pause_that_expires_is_judged_right(
 
 
 class Program:
-    """A member that makes all calls of a correct program, until it has to drain."""
+    """A member that makes the calls of a correct program until it has to drain."""
 
     def __init__(self, lab, name, **settings):
         self.lab = lab
@@ -818,7 +817,7 @@ class Program:
             *(self._pause, self._resume, self._go, self._wait),
         )
         while not self.is_draining:
-            with suppress(KafkaError, ValueError):  # the member has left by then
+            with suppress(KafkaError, ValueError):  # the member may have left the group
                 self.lab.rng.choice(steps)()
         for owner in ("app", "ops"):
             self.consumer.resume_all(owner=owner)
@@ -865,7 +864,7 @@ class Program:
         for tp in self._some():
             at = self.consumer.position(tp, timeout_ms=100)
             if at:
-                # A position beyond the end is reset.
+                # A position beyond the end of the log would be reset.
                 end = self.consumer.highwater(tp) or at
                 to = at + self.lab.rng.randrange(-4, 3)
                 self.consumer.seek(tp, max(0, min(to, end)))
@@ -882,14 +881,14 @@ class Program:
     ("commits", "assignor"),
     [
         pytest.param(False, EAGER, id="eager"),
-        pytest.param(True, COOPERATIVE, id="cooperative, by itself"),
-        pytest.param(True, EAGER, id="eager, by itself", marks=pytest.mark.nightly),
+        pytest.param(True, COOPERATIVE, id="cooperative, auto-commit"),
+        pytest.param(True, EAGER, id="eager, auto-commit", marks=pytest.mark.nightly),
         pytest.param(False, COOPERATIVE, id="cooperative", marks=pytest.mark.nightly),
     ],
 )
 @simulated(seeds=1, nightly=30, preempt=0.05)
 def test_correct_programs_are_judged_correct(lab, tmp_path, assignor, *, commits):
-    """Programs join, leave, hang and die; every record is delivered."""
+    """Programs join, leave, hang and are killed, and every record is delivered."""
     tps = lab.topic("t", 3, records=20)
     settings = {
         "journal": tmp_path,

@@ -1,4 +1,4 @@
-"""Fleets as in production, judged by the journals of their members."""
+"""Production-like fleets, judged by the journals of their members."""
 
 import pytest
 from kafka import KafkaProducer
@@ -20,7 +20,7 @@ from tests.sim.worker.working import (
 
 pytestmark = pytest.mark.contract("S5")
 
-# In production the audit asks for the topic's settings, which say that it is not
+# In production the audit reads the topic's settings, which show that the topic is not
 # compacted.
 PLAIN = frozenset({"t"})
 
@@ -30,8 +30,10 @@ CLEAN = [], {}
 
 @pytest.mark.parametrize("resets", ["earliest", "latest"])
 @pytest.mark.parametrize("when", ["within an ownership", "between two", "twice"])
-def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when):
-    """The broker's next answer has the start of the log: no --against-topic is needed."""
+def test_retention_is_judged_by_the_log_start_in_a_response(
+    lab, tmp_path, resets, when
+):
+    """The broker's next response has the log start, so --against-topic is not needed."""
     (tp,) = lab.topic("t")
     for number in range(20):
         lab.append(tp, 5, first=5 * number)
@@ -59,10 +61,10 @@ def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("resets", ["earliest", "latest"])
-def test_retention_between_two_owners_is_clean_also_without_a_commit(
+def test_retention_between_two_owners_is_no_fault_even_without_a_commit(
     lab, tmp_path, resets, commits
 ):
-    """The first owner ends, perhaps before its first commit, and the log is deleted."""
+    """The first owner closes, perhaps without a commit, and its records are deleted."""
     (tp,) = lab.topic("t")
     settings = {"journal": tmp_path, "max_poll_records": 1, "auto_offset_reset": resets}
     first = Reader(lab, SafeConsumer, "t", **settings)
@@ -83,8 +85,8 @@ def test_retention_between_two_owners_is_clean_also_without_a_commit(
     assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_records_before_an_owner_without_a_commit_at_the_end_are_lost(lab, tmp_path):
-    """The log still has them: members that begin at the end share what they read (A2)."""
+def test_records_skipped_by_an_owner_that_starts_at_the_end_are_lost(lab, tmp_path):
+    """The log still has these records, and no member has delivered them (A2)."""
     (tp,) = lab.topic("t", records=5)
     first = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     first.take(5)
@@ -100,22 +102,22 @@ def test_records_before_an_owner_without_a_commit_at_the_end_are_lost(lab, tmp_p
     assert verdict_in(tmp_path, uncompacted=PLAIN) == ([lost], {})
 
 
-def test_a_jump_without_retention_is_not_judged(lab, tmp_path):
-    """The client reports a position as out of range that the log still has."""
+def test_jump_without_retention_is_not_judged(lab, tmp_path):
+    """The client reports a position as out of range although the log still has it."""
     (tp,) = lab.topic("t", records=40)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, max_poll_records=5)
     reader.take(5)
-    reader.consumer._subscription.seek(tp, 30)  # no seek of the program
+    reader.consumer._subscription.seek(tp, 30)  # the program did not seek
     reader.take(10)
     reader.consumer.close()
-    # One fact where the ownership begins without a commit, and one after the jump.
+    # One entry at the start of the ownership without a commit, and one after the jump.
     assert [one["first"] for one in entries_in(tmp_path, "log_start")] == [0, 0]
     found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2"})
 
 
-def test_a_backlog_read_after_a_hold_is_clean(lab, tmp_path):
-    """The readers are a member that obeyed, one that joined meanwhile, and a later one."""
+def test_reading_a_backlog_after_a_hold_is_no_fault(lab, tmp_path):
+    """The readers are a member that obeyed the hold and one that joined during the hold."""
     operator, tps = Operator(lab), lab.topic("t", 2, records=10)
     settings = {"control": CONTROL, "journal": tmp_path}
     first = lab.member(SafeConsumer, "t", **settings)
@@ -143,10 +145,10 @@ def test_a_backlog_read_after_a_hold_is_clean(lab, tmp_path):
 
 
 @pytest.mark.parametrize("skew", [0.0, 2.0])
-def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
+def test_member_without_control_is_judged_by_its_own_clock_if_allowed(
     lab, tmp_path, skew
 ):
-    """The records have producers' times: only the member's clock shows when they came."""
+    """Records have producers' times; only the member's clock tells when they arrived."""
     operator, (tp,) = Operator(lab), lab.topic("t", records=10)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -167,8 +169,8 @@ def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
 
 @in_both
 @pytest.mark.parametrize("target", [8, 15], ids=["back", "forward"])
-def test_a_worker_whose_program_seeks_is_clean(lab, tmp_path, executor, target):
-    """Handlers have records when the program seeks; another worker goes on after that."""
+def test_worker_whose_program_seeks_has_no_fault(lab, tmp_path, executor, target):
+    """Handlers have records when the program seeks, and another worker continues later."""
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     for end in (30, 40):
@@ -183,8 +185,8 @@ def test_a_worker_whose_program_seeks_is_clean(lab, tmp_path, executor, target):
     assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_reading_a_compacted_topic_is_clean(lab, tmp_path):
-    """One member after the other reads while the topic is compacted."""
+def test_reading_a_compacted_topic_is_no_fault(lab, tmp_path):
+    """Members in turn read the topic while it is compacted."""
     (tp,) = lab.topic("t")
     for start in (0, 30):
         records = [
@@ -204,8 +206,8 @@ def test_reading_a_compacted_topic_is_clean(lab, tmp_path):
     assert verdict_in(tmp_path) == CLEAN
 
 
-def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
-    """The deleted journal may have had other entries, so nothing is a violation."""
+def test_deleted_journal_is_named_as_the_reason(lab, tmp_path):
+    """The deleted journal may have had other entries, so the audit reports no violation."""
     (tp,) = lab.topic("t", records=30)
     for name in "abc":
         folder = tmp_path / name
@@ -224,10 +226,10 @@ def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
 
 
 @pytest.mark.parametrize("commits_itself", [True, False])
-def test_own_commits_before_a_transactions_marker_are_clean(
+def test_commits_before_a_transaction_marker_are_no_fault(
     lab, tmp_path, commits_itself
 ):
-    """The client commits its position, behind the marker; the program its records."""
+    """The client commits its position after the marker; the program commits its records."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()

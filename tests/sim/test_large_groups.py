@@ -1,4 +1,4 @@
-"""Two hundred members of one group, played at night: they take a minute."""
+"""Two hundred members of one group; the test runs at night because it takes a minute."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ class PausedTopic(SafeConsumer):
 
 
 class Team:
-    """Members of the group, many of which join and leave at once."""
+    """Members of the group, many of which join or leave together."""
 
     def __init__(self, lab, assignor):
         self.lab = lab
@@ -66,7 +66,7 @@ class Team:
         self.lab.until(is_settled, what=f"{count} members own all")
 
     def came(self, topic):
-        """Return the values that came of each partition of a topic."""
+        """Return the values received from each partition of a topic."""
         found = {}
         for one in self.members:
             for record in one.records:
@@ -83,7 +83,7 @@ class Team:
 )
 @pytest.mark.nightly
 @simulated(seeds=1)
-def test_pauses_hold_while_two_hundred_members_come_and_go(lab, assignor):
+def test_pauses_hold_while_two_hundred_members_join_and_leave(lab, assignor):
     """All members pause one topic; ten of them pause everything that they own."""
     for name in TOPICS:
         lab.topic(name, PARTITIONS, records=1)

@@ -1,4 +1,4 @@
-"""Calls in a rebalance listener: their effects and their answers."""
+"""Calls in a rebalance listener, with their effects and results."""
 
 import pytest
 from kafka import (
@@ -43,14 +43,14 @@ class AsyncListener(AsyncConsumerRebalanceListener):
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 @both_protocols
 def test_pause_seek_and_resume_in_a_listener_take_effect(lab, kind, assignor):
-    """P7: a paused partition is quiet at once, and starts at its new position."""
+    """P7: a paused partition is quiet immediately, and starts at its new position."""
     paused, sought, resumed = tps = lab.topic("t", 3, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     consumer = reader.consumer
 
     def assigned(partitions):
         if not partitions:
-            return  # a first join may come before the topic's metadata
+            return  # a first join may complete before the topic's metadata arrives
         consumer.pause(paused, resumed)
         consumer.seek(sought, 7)
         consumer.seek(paused, 4)
@@ -68,7 +68,7 @@ def test_pause_seek_and_resume_in_a_listener_take_effect(lab, kind, assignor):
 
 
 def member(lab, assignor=EAGER, kind=SafeConsumer):
-    """Make a member that has read everything; a test gives it a listener."""
+    """Create a member that has read everything, and to which a test gives a listener."""
     tps = lab.topic("t", 4, records=5)
     reader = Reader(lab, kind, "t", assignor=assignor)
     reader.until(lambda: len(reader.log) == 20, each=5)
@@ -83,7 +83,7 @@ def another(lab, assignor=EAGER):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_quiet_does_not_list_partitions_under_revocation(lab, assignor):
+def test_quiet_lists_no_unpaused_partition_during_a_revocation(lab, assignor):
     seen = []
 
     def look(_):
@@ -100,9 +100,9 @@ def test_quiet_does_not_list_partitions_under_revocation(lab, assignor):
 
 @pytest.mark.contract("P8")
 @both_protocols
-@stock_fails("an error of its listener ends a join, and the client asks for no other")
+@stock_fails("its listener's error ends a join, and the client does not join again")
 def test_subscription_restored_after_a_listener_raised_is_read(lab, kind, assignor):
-    """P8: the partitions are read again, whether the join before revoked them or not."""
+    """P8: the partitions are read again, whether or not the failed join revoked them."""
     lab.topic("t", 2)
     lab.topic("u", 1)
     failures = []
@@ -128,7 +128,7 @@ def test_subscription_restored_after_a_listener_raised_is_read(lab, kind, assign
 
 
 class SlowlyLosing(AsyncListener):
-    """A listener that notes the start and end of a slow ``on_partitions_lost``."""
+    """A listener that records the start and end of a slow ``on_partitions_lost``."""
 
     def __init__(self, consumer, lab):
         super().__init__(len)
@@ -145,7 +145,7 @@ class SlowlyLosing(AsyncListener):
 @pytest.mark.contract("P19")
 @pytest.mark.parametrize("is_woken", [True, False])
 @simulated(seeds=1, nightly=2)
-def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
+def test_poll_waits_for_on_partitions_lost_during_a_join(lab, *, is_woken):
     """P19: the poll waits even if it has no time left, or is woken."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
@@ -186,7 +186,7 @@ BLOCKING = {
 
 @pytest.mark.contract("P12")
 def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
-    """P12: the error names the call to use; the join goes on if the listener catches it."""
+    """P12: the error names the call to use; the join continues if the error is caught."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     refused = []
@@ -195,7 +195,7 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
         if not assigned:
             return
         for name, call in BLOCKING.items():
-            # upstream's error at this place
+            # kafka-python also raises a RuntimeError in a listener
             with pytest.raises(RuntimeError) as caught:
                 call(reader.consumer, min(assigned))
             assert isinstance(caught.value, BlockingCallInListenerError), name
@@ -209,8 +209,8 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
 
 
 @pytest.mark.contract("P12")
-def test_calls_that_need_no_wait_work_in_a_listener(lab):
-    """P12: positions, for example; P7: a held partition is held by then."""
+def test_calls_that_do_not_wait_work_in_a_listener(lab):
+    """P12, P7: ``position`` works, for example, and a held partition is listed as held."""
     tps = lab.topic("t", 2, records=10)
     lab.topic("u", 1)
     saved = {}
@@ -242,7 +242,7 @@ def test_calls_that_need_no_wait_work_in_a_listener(lab):
 
 
 class ListenerError(Exception):
-    """Raised by a listener."""
+    """An error that a listener raises."""
 
 
 def _raise(partitions):
@@ -253,7 +253,7 @@ def _raise(partitions):
 @pytest.mark.parametrize("when", ["assigned", "revoked"])
 @both_protocols
 def test_listener_that_raises_loses_no_record_and_no_hold(lab, when, assignor):
-    """``poll`` raises the error, as upstream's does."""
+    """``poll`` raises the error, as kafka-python's does."""
     held, flowing = lab.topic("t", 2, records=10)
     lab.topic("u", 1, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
@@ -284,12 +284,13 @@ def test_listener_that_raises_loses_no_record_and_no_hold(lab, when, assignor):
 def test_commit_async_in_a_listener_reaches_the_broker_before_the_join(
     lab, assignor, *, is_awaited
 ):
-    """P12: no record comes twice, here or with another member."""
+    """P12: no record is delivered twice, by this member or another."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
 
     def commit(revoked):
-        # A cooperative rebalance has taken them away: other partitions are assigned.
+        # A cooperative rebalance has already revoked these partitions, so they must be
+        # named.
         named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
         return reader.consumer.commit_async(named)
 
@@ -307,7 +308,7 @@ def test_commit_async_in_a_listener_reaches_the_broker_before_the_join(
 
 
 def test_close_whose_listener_raises_leaves_no_thread_and_no_socket(lab):
-    """kafka-python leaves a thread and four sockets each time."""
+    """kafka-python leaves a thread and four sockets after each such close."""
     lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.subscribe(["t"], listener=Listener(revoked=_raise))
@@ -326,12 +327,12 @@ def test_close_whose_listener_raises_leaves_no_thread_and_no_socket(lab):
 
 
 class NotYet(Exception):  # noqa: N818 - a signal
-    """Raised before a join."""
+    """An error that is raised before a join."""
 
 
 @simulated(seeds=1, nightly=10)
-def test_refused_join_ends_the_poll_at_once_and_takes_no_record(lab):
-    """The next poll asks again, and joins once it may."""
+def test_refused_join_ends_the_poll_immediately_and_consumes_no_record(lab):
+    """The next poll asks again, and joins once the function allows it."""
     tps = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t")
     membership, refusals = Membership(reader.consumer), [NotYet] * 3
@@ -359,7 +360,7 @@ def test_refused_join_ends_the_poll_at_once_and_takes_no_record(lab):
     assert all(reader.offsets(tp)[:5] == [*range(5)] for tp in tps)
 
 
-def test_cooperative_join_revokes_only_unsubscribed_topics_as_it_begins(lab):
+def test_cooperative_join_revokes_only_unsubscribed_topics_when_it_starts(lab):
     tps = lab.topic("t", 2)
     lab.topic("u", 1)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
@@ -370,7 +371,7 @@ def test_cooperative_join_revokes_only_unsubscribed_topics_as_it_begins(lab):
     assert membership.revokes_on_join() == set(tps)
 
 
-# ------------------------------------------------------------ departed, uncommitted
+# ------------------------------------------------------------ revoked without a commit
 
 
 def _close(consumer, *_):
@@ -409,9 +410,9 @@ def _commit_earlier(_consumer, tp, lab):
     _close(earlier)
 
 
-# Calls before the departure of a quiet partition, the departure, and whether a warning
-# says that the partition has no commit. A producer may have committed for the group; a
-# broker that was not asked may have a commit.
+# The calls before a quiet partition is given up, the call that gives it up, and whether
+# a warning says that the partition has no commit. No warning is due if a producer may have
+# committed for the group, or if the broker was not asked for a commit.
 DEPARTURES = {
     "close": ([_ask], _close, True),
     "unsubscribe": ([_ask], lambda consumer, _: consumer.unsubscribe(), True),
@@ -419,8 +420,8 @@ DEPARTURES = {
     "a refused commit": ([_refused_commit, _ask], _close, True),
     "a commit": ([_ask, _commit], _close, False),
     "a transaction": ([_ask, _send_to_transaction], _close, False),
-    "a sought position": ([_seek, _ask], _close, True),
-    "a sought beginning": ([_seek_to_beginning, _ask], _close, True),
+    "a seek": ([_seek, _ask], _close, True),
+    "a seek to the beginning": ([_seek_to_beginning, _ask], _close, True),
     "an earlier commit": ([_commit_earlier, _seek, _ask], _close, False),
     "not asked": ([], _close, False),
 }
@@ -428,8 +429,8 @@ DEPARTURES = {
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
-def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
-    """P8: under ``latest`` its next owner would skip the records."""
+def test_giving_up_a_quiet_partition_without_a_commit_causes_a_warning(lab, name):
+    """P8: under ``latest`` the partition's next owner would skip the records."""
     before, depart, is_warned = DEPARTURES[name]
     log = EventLog()
     p0, p1 = lab.topic("t", 2, records=3)
@@ -447,7 +448,7 @@ def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
 @pytest.mark.contract("P19")
 @both_protocols
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
-def test_polls_wait_for_a_listener_that_takes_longer_than_one(lab, kind, assignor):
+def test_polls_wait_for_a_listener_that_takes_longer_than_one_poll(lab, kind, assignor):
     """P19: kafka-python 3.1 gives up a poll after 5 s."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, assignor=assignor, max_poll_interval_ms=900_000)

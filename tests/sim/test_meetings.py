@@ -1,4 +1,4 @@
-"""Two calls meet: at every place of the first, the second runs."""
+"""Two calls meet: the second call runs at every place of the first."""
 
 import itertools
 
@@ -18,7 +18,7 @@ from tests.sim.playing import simulated
 
 STEP = 29
 """
-By day each pair has every 232nd place, by night every one: each 29th of another seed.
+By day each pair runs at every 232nd place; by night each seed has every 29th.
 """
 
 MEETINGS = {}
@@ -48,13 +48,13 @@ def every_place(it, pair, first=0, step=1):
 @pytest.mark.contract("P1", "P3", "P8", "P10", "P12", "P14")
 @pytest.mark.parametrize(("a", "mode"), MEETINGS)
 @simulated(seeds=1, nightly=1 + STEP)
-def test_call_at_any_place_of_another_breaks_no_promise(lab, a, mode):
-    """P12: held partitions are quiet, and all other records come once."""
+def test_call_at_any_place_of_another_call_keeps_every_promise(lab, a, mode):
+    """P12: held partitions are quiet, and all other records arrive once."""
     it = meeting(lab, a)
     for number, b in enumerate(MEETINGS[a, mode]):
         if lab.world.seed:
             every_place(it, (a, b, mode), lab.world.seed - 1, STEP)
-        else:  # the first one differs for each pair
+        else:  # the first place differs for each pair
             every_place(it, (a, b, mode), 13 * number, 8 * STEP)
 
 

@@ -1,4 +1,4 @@
-"""Members that are evicted, fenced, leave or come back."""
+"""Members that are evicted or fenced, or that leave or return."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -15,16 +15,16 @@ ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
 FENCED_INSTANCE_ID = 82
 
 
-# Lost
+# Lost memberships
 
 
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("is_paused", [False, True])
-@stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
-def test_poll_does_not_spin_while_a_heartbeat_has_no_answer(lab, kind, *, is_paused):
+@stock_fails("it calls the coordinator without a backoff once a heartbeat is due")
+def test_poll_does_not_spin_while_a_heartbeat_is_unanswered(lab, kind, *, is_paused):
     """P11: the poll waits for ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
-    # An answer to a fetch ends a wait, too, and none comes in that time.
+    # A fetch response would also end a wait, so none arrives in that time.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
     reader.owns([tp], each=5)
     if is_paused:
@@ -37,11 +37,11 @@ def test_poll_does_not_spin_while_a_heartbeat_has_no_answer(lab, kind, *, is_pau
     assert (lab.world.turns - turns) / 10 < 100
 
 
-# Partitions that departed while they were lost (P8)
+# Held partitions that a member gives up without a commit (P8)
 
 
 def static_member(lab, **settings):
-    """Make a static member that has read all of a partition."""
+    """Create a static member that has read all of a partition."""
     (tp,) = lab.topic("t", 1, records=10)
     static = {"group_instance_id": "static", **settings}
     reader = Reader(lab, SafeConsumer, "t", **static)
@@ -50,7 +50,7 @@ def static_member(lab, **settings):
 
 
 def goes_on(lab, reader, tp):
-    """Assert that it is a member once more, and reads."""
+    """Assert that the reader is a member again, and reads."""
     reader.owns([tp], seconds=90, each=1)
     lab.append(tp)
     reader.until(lambda: len(reader.log) > 10)
@@ -63,7 +63,7 @@ def uncommitted(events):
 
 
 def quiet_member(lab, events, listener):
-    """Make a member that owns both partitions, quiet, and knows that nothing is committed."""
+    """Create a member that owns two quiet partitions, and knows that they have no commit."""
     tps = lab.topic("t", 2)
     settings = {"start_paused": True, "auto_offset_reset": "latest"}
     reader = Reader(lab, SafeConsumer, hooks=(events.append,), **settings)
@@ -84,7 +84,7 @@ LEAVING = {
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 @simulated(seeds=1, nightly=2)
 def test_uncommitted_partitions_are_reported_if_no_join_completes(lab, leave):
-    """P8: the consumer leaves before it has joined again, so no join reports them."""
+    """P8: the consumer leaves before it rejoins, so no join reports the partitions."""
     events = []
     reader, tps = quiet_member(lab, events, Listener())
     late = lab.cluster.fail("JoinGroup", is_held=True)
@@ -100,7 +100,7 @@ def test_uncommitted_partitions_are_reported_if_no_join_completes(lab, leave):
 @pytest.mark.contract("P8")
 @simulated(seeds=1, nightly=2)
 def test_uncommitted_partitions_are_reported_after_a_listener_raised(lab):
-    """P8: the join after it reports them as lost."""
+    """P8: the next join reports the partitions as lost."""
     events = []
     failures = [ValueError("once")]
 
@@ -122,7 +122,7 @@ def test_uncommitted_partitions_are_reported_after_a_listener_raised(lab):
     assert uncommitted(events) == [set(tps)]
 
 
-# Static members, and commits of those that leave
+# Static members, and commits of leaving members
 
 
 @pytest.mark.contract("P11")
@@ -134,7 +134,7 @@ def test_uncommitted_partitions_are_reported_after_a_listener_raised(lab):
     ],
 )
 def test_fenced_static_member_raises_in_every_later_poll(lab, kind):
-    """P11: another member took its ``group_instance_id``."""
+    """P11: another member has taken over the ``group_instance_id``."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", group_instance_id="static")
     reader.owns(tps, each=5)
@@ -150,7 +150,7 @@ def test_fenced_static_member_raises_in_every_later_poll(lab, kind):
 
 
 @pytest.mark.contract("P11")
-def test_static_member_fenced_by_the_answer_to_a_commit_raises(lab):
+def test_static_member_fenced_by_a_commit_response_raises(lab):
     """P11: the commit belongs to the current membership."""
     reader, _ = static_member(lab)
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
@@ -159,9 +159,9 @@ def test_static_member_fenced_by_the_answer_to_a_commit_raises(lab):
 
 
 @pytest.mark.parametrize("is_automatic", [True, False])
-@stock_fails("it is sent a moment later, by no member of the group")
+@stock_fails("the commit is sent after the member has left its group")
 def test_commit_just_before_unsubscribe_is_sent_as_a_member(lab, kind, *, is_automatic):
-    """Later the broker would refuse it."""
+    """After ``unsubscribe()`` the broker would refuse the commit."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, "t", enable_auto_commit=is_automatic)
     reader.until(lambda: len(reader.log) == 10, each=5)
@@ -173,12 +173,12 @@ def test_commit_just_before_unsubscribe_is_sent_as_a_member(lab, kind, *, is_aut
 
 
 @simulated(seeds=1, nightly=2)
-def test_answer_to_a_commit_without_a_membership_fences_no_new_member(lab):
+def test_response_to_an_old_commit_does_not_fence_the_new_member(lab):
     """
-    A static member that subscribed again was fenced for good by its own old commit.
+    A static member that subscribed again used to be fenced permanently by its own old commit.
 
-    The commit was sent without a member id by then, beside the ``group_instance_id``: the
-    broker knows another member of that name, which is this one.
+    That commit was sent with the ``group_instance_id``, but without a member id. The broker
+    knows another member with that instance id, which is the new membership.
     """
     reader, tp = static_member(lab)
     failed = []
@@ -197,8 +197,8 @@ def test_answer_to_a_commit_without_a_membership_fences_no_new_member(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_answer_to_a_heartbeat_of_an_earlier_membership_fences_no_new_member(lab):
-    """The answer comes when the static member has subscribed again."""
+def test_response_to_an_old_heartbeat_does_not_fence_the_new_member(lab):
+    """The response arrives after the static member has subscribed again."""
     reader, tp = static_member(lab)
     lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("Heartbeat", is_held=True, count=1)
@@ -236,7 +236,7 @@ def test_join_of_an_earlier_membership_starts_no_heartbeats(lab):
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @simulated(seeds=1, nightly=2)
-def test_answer_to_a_join_of_an_earlier_membership_is_not_used(lab, api, *, static):
+def test_join_response_of_an_earlier_membership_is_not_used(lab, api, *, static):
     (tp,) = lab.topic("t", 1, records=10)
     name = {"group_instance_id": "static"} if static else {}
     reader = Reader(lab, SafeConsumer, "t", **name)

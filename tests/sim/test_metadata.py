@@ -1,9 +1,8 @@
 """
-One wrong metadata response removes no topic, and ``allow_auto_create_topics=False``.
+One wrong metadata response removes no topic; ``allow_auto_create_topics=False`` works.
 
-A broker that is starting, or is behind the others, gives such an answer. A topic that was
-really deleted
-leaves the assignment.
+A broker that is starting, or that has stale metadata, sends such a response. A topic that
+was really deleted leaves the assignment.
 """
 
 from contextlib import suppress
@@ -83,7 +82,7 @@ def goes_on(lab, reader, tps):
     ],
 )
 @simulated(seeds=1, nightly=10)
-def test_one_answer_with_an_error_ends_no_pause_and_repeats_no_record(
+def test_one_metadata_error_ends_no_pause_and_repeats_no_record(
     lab, error, way, group, assignor
 ):
     reader, tps = reading(lab, way, group_id=group, assignor=assignor)
@@ -91,16 +90,16 @@ def test_one_answer_with_an_error_ends_no_pause_and_repeats_no_record(
     goes_on(lab, reader, tps)
 
 
-@stock_fails("the topic leaves and returns")
+@stock_fails("the topic leaves the assignment and returns")
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
-def test_without_a_group_no_record_is_delivered_again(lab, kind, error):
+def test_one_metadata_error_repeats_no_record_without_a_group(lab, kind, error):
     reader, tps = reading(lab, "topics", kind, group_id=None)
     lab.cluster.fail("Metadata", error=error.errno, count=1)
     goes_on(lab, reader, tps)
 
 
 @each_error
-def test_an_assignment_by_hand_goes_on_after_an_error(lab, error):
+def test_manual_assignment_continues_after_a_metadata_error(lab, error):
     reader, tps = reading(lab, "assign", group_id=None)
     failing = lab.cluster.fail("Metadata", error=error.errno, count=1)
     reader.until(lambda: not failing.count)
@@ -120,8 +119,8 @@ def test_topic_stays_assigned_while_it_has_no_leader(lab):
 
 @each_group
 @simulated(seeds=1, nightly=10)
-def test_one_answer_that_leaves_a_topic_out_ends_no_pause(lab, group, assignor):
-    """A pattern asks for all topics; a broker that is behind does not name a new one."""
+def test_one_metadata_response_without_the_topic_ends_no_pause(lab, group, assignor):
+    """A pattern requests all topics; a broker with stale metadata omits a new topic."""
     reader, tps = reading(lab, "pattern", group_id=group, assignor=assignor)
     topics = lab.cluster.topics._by_name
     left_out = {"t": topics.pop("t")}
@@ -135,7 +134,7 @@ def test_one_answer_that_leaves_a_topic_out_ends_no_pause(lab, group, assignor):
 @each_way
 @simulated(seeds=1, nightly=10)
 def test_deleted_topic_leaves_the_assignment(lab, way, group, assignor):
-    """Two answers lack the topic, a tenth of a second apart."""
+    """Two responses, a tenth of a second apart, lack the topic."""
     settings = {"allow_auto_create_topics": False, "assignor": assignor}
     reader, _ = reading(lab, way, group_id=group, **settings)
     lab.cluster.delete_topic("t")
@@ -184,8 +183,8 @@ def test_by_default_the_broker_creates_the_topic(lab, ask):
 
 
 @stock_fails("the setting does not reach the request")
-def test_a_topic_that_is_deleted_while_it_is_held_stays_deleted(lab, kind):
-    """Members go on asking for the topics that they are subscribed to."""
+def test_topic_that_is_deleted_while_it_is_held_stays_deleted(lab, kind):
+    """Members keep requesting metadata of the topics that they subscribe to."""
     (p0,) = lab.topic("t", 1, records=3)
     settings = {"allow_auto_create_topics": False, "metadata_max_age_ms": 2000}
     reader = Reader(lab, kind, "t", **settings)

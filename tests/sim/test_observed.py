@@ -1,8 +1,8 @@
 """
-``docs/examples/observe.py`` counts the leaks and silences that ``SafeConsumer`` prevents.
+``docs/examples/observe.py`` counts leaks and silent partitions that ours prevents.
 
-The mixin stands in front of kafka-python's consumer. The programs and verdicts are
-those of ``idioms.py``.
+The example's mixin precedes kafka-python's consumer among the base classes. The programs
+and verdicts are those of ``idioms.py``.
 """
 
 import pickle
@@ -20,18 +20,18 @@ OBSERVE = runpy.run_path(str(ROOT / "docs" / "examples" / "observe.py"))
 
 
 class Observed(OBSERVE["ObservedPauses"], KafkaConsumer):
-    """A consumer as the docstring of the example has it."""
+    """A consumer that uses the mixin as the docstring of the example shows."""
 
 
 @pytest.mark.parametrize("case", params(STOCK, STOCK[::93]))
 @simulated(seeds=1, nightly=2)
 def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
     """
-    Other leaks are not counted.
+    The mixin does not count other leaks.
 
     A program that stalls with ``SafeConsumer`` forgets a pause without a resume, and
-    wants the counted records. A ``KeyError`` of ``resume`` keeps a program from noting
-    that it has resumed.
+    wants the counted records. A ``KeyError`` from ``resume`` keeps a program from
+    recording that it has resumed.
     """
     game = case.played(lab, Observed)
     leaked, counted = game.leaked, sum(game.consumer.leaked.values())
@@ -44,8 +44,8 @@ def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
         assert counted == leaked
 
 
-def test_topic_gained_by_a_poll_that_began_with_everything_paused_is_counted(lab):
-    """The loop of KAFKA-13463 pauses it only before the next poll."""
+def test_leak_of_a_topic_gained_while_everything_is_paused_is_counted(lab):
+    """The loop of KAFKA-13463 pauses the new topic only before the next poll."""
     lab.topic("a", 1, records=1)
     lab.topic("b", 1, records=1)
     reader = Reader(lab, Observed, "a")
@@ -60,7 +60,7 @@ def test_topic_gained_by_a_poll_that_began_with_everything_paused_is_counted(lab
 
 
 def resumed_in_mid_batch(lab):
-    """Return a reader, and a partition that was resumed beside another and is silent."""
+    """Return a reader, and a partition that stays silent after it was resumed."""
     other, silent = lab.topic("t", 2)
     lab.append(silent, 100)
     reader = Reader(lab, Observed, tps=[other, silent])
@@ -78,7 +78,7 @@ def poll_for(reader, seconds):
         reader.poll(1)
 
 
-def test_partition_resumed_in_mid_batch_is_silent_after_a_minute(lab):
+def test_partition_resumed_in_mid_batch_counts_as_silent_after_a_minute(lab):
     reader, silent = resumed_in_mid_batch(lab)
     waiting = 100 - len(reader.offsets(silent))
     poll_for(reader, 50)
@@ -88,8 +88,8 @@ def test_partition_resumed_in_mid_batch_is_silent_after_a_minute(lab):
     assert reader.consumer.leaked == {}
 
 
-def test_partition_that_delivers_again_is_silent_no_more(lab):
-    """Its broker has not answered for a minute."""
+def test_partition_that_delivers_again_no_longer_counts_as_silent(lab):
+    """The partition's broker does not answer for a minute."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Observed, tps=[tp])
     reader.take(10)
@@ -104,8 +104,8 @@ def test_partition_that_delivers_again_is_silent_no_more(lab):
     assert reader.consumer.silent == {}
 
 
-def test_partition_without_records_is_not_silent(lab):
-    """It was read to its end before the pause."""
+def test_partition_without_records_does_not_count_as_silent(lab):
+    """The partition was read to its end before the pause."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, Observed, tps=[tp])
     reader.take(3)
@@ -115,7 +115,7 @@ def test_partition_without_records_is_not_silent(lab):
     assert reader.consumer.silent == {}
 
 
-def test_objects_of_an_assignment_equal_plain_ones(lab):
+def test_partitions_of_an_assignment_equal_plain_topic_partitions(lab):
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, Observed, tps=[tp])
     (found,) = reader.consumer.assignment()

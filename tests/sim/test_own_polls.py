@@ -1,7 +1,7 @@
 """
 Iteration over an overridden ``poll()``, as in tracing and counting wrappers.
 
-Such a method may take ``timeout_ms`` and ``max_records`` alone, so that its poll moves
+Such a method may accept only ``timeout_ms`` and ``max_records``, so that its poll moves
 positions past all records. The step moves them back to the record that it yields next.
 """
 
@@ -30,7 +30,7 @@ class Counting(SafeConsumer):
 
 
 class Moving(SafeConsumer):
-    """A consumer whose polls move positions (``update_offsets``), in an iteration, too."""
+    """A consumer whose polls move positions (``update_offsets``), even in an iteration."""
 
     def poll(self, *args, **options):
         return super().poll(*args, **{**options, "update_offsets": True})
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.usefixtures("both_steps"), pytest.mark.contract("P8")]
 
 
 def stepping(lab, kind, **settings):
-    """Take one record of the first of two partitions, which have ten each."""
+    """Read one record of two partitions, which have ten records each."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=tps, how="iterate", **settings)
     reader.take(1)
@@ -49,15 +49,15 @@ def stepping(lab, kind, **settings):
 
 
 def other_than_read(reader):
-    """Return the partition of which no record was yielded yet."""
+    """Return the partition of which no record has been yielded yet."""
     (tp,) = (one for one in reader.consumer.assignment() if not reader.offsets(one))
     return tp
 
 
 @own_polls
 @pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
-def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_bytes):
-    """Its records come after the resume, out of the buffer or fetched again."""
+def test_pause_before_the_first_record_loses_no_record(lab, kind, parked_max_bytes):
+    """The records arrive after the resume, from the buffer or from another fetch."""
     reader = stepping(lab, kind, parked_max_bytes=parked_max_bytes)
     held = other_than_read(reader)
     reader.consumer.pause(held)
@@ -68,7 +68,7 @@ def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_byt
 
 @own_polls
 @pytest.mark.parametrize("to", [0, 4, 10])
-def test_a_seek_before_the_first_record_is_obeyed(lab, kind, to):
+def test_seek_before_the_first_record_takes_effect(lab, kind, to):
     reader = stepping(lab, kind)
     held = other_than_read(reader)
     reader.consumer.pause(held)
@@ -80,7 +80,7 @@ def test_a_seek_before_the_first_record_is_obeyed(lab, kind, to):
 
 
 @own_polls
-def test_a_commit_has_the_yielded_records_only(lab, kind):
+def test_commit_includes_only_the_yielded_records(lab, kind):
     reader = stepping(lab, kind, group_id=GROUP)
     unread = other_than_read(reader)
     reader.consumer.commit()
@@ -102,8 +102,8 @@ class Hoarding(SafeConsumer):
         return {tp: [record] for tp, record in first}
 
 
-def test_records_that_an_overridden_poll_kept_come_once(lab):
-    """The records are not fetched again, as with kafka-python."""
+def test_records_that_an_overridden_poll_keeps_are_yielded_once(lab):
+    """As with kafka-python, the records are not fetched again."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
     reader.take(1)
@@ -126,7 +126,7 @@ def merge(poll, _):
 
 
 def choose(poll, _):
-    """Leave records out, and poll again if none is left."""
+    """Leave records out, and poll again if no record remains."""
     for _ in range(200):
         got = poll(3)
         kept = with_values(got, range(4, 20, 5))
@@ -136,7 +136,7 @@ def choose(poll, _):
 
 
 def leave_out(poll, most):
-    """Leave records out."""
+    """Leave out the first ten records."""
     return with_values(poll(most), range(10, 20))
 
 
@@ -155,7 +155,7 @@ METHODS = {merge: range(20), choose: range(4, 20, 5), leave_out: range(10, 20)}
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 @pytest.mark.parametrize("base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
 def test_each_record_that_an_overridden_poll_returns_is_yielded_once(lab, base, method):
-    """kafka-python does so, too; a step may poll several times, or yield no record."""
+    """kafka-python does the same, even if a step polls several times or yields no record."""
 
     class Own(base):
         def poll(self, timeout_ms=0, max_records=None, **_):
@@ -204,7 +204,7 @@ def test_records_of_a_failed_overridden_poll_are_delivered_again(
 
 
 def test_overridden_poll_that_fails_before_it_polls_moves_no_position(lab):
-    """The previous step has yielded its records."""
+    """The previous step has already yielded its records."""
 
     class Failing(SafeConsumer):
         fails = False
@@ -234,13 +234,13 @@ def hold_a_while(own, poll):
     own.resume(*own.assignment())
 
 
-def drop_what_is_decoded(own, _):
+def drop_decoded_records(own, _):
     own._fetcher.drop_decoded()
 
 
-@pytest.mark.parametrize("meanwhile", [hold_a_while, drop_what_is_decoded])
+@pytest.mark.parametrize("meanwhile", [hold_a_while, drop_decoded_records])
 def test_failed_overridden_poll_loses_no_record_of_an_emptied_buffer(lab, meanwhile):
-    """The step goes back to the position at its first poll."""
+    """The step restores the position that the partition had before the step's first poll."""
 
     class Failing(SafeConsumer):
         fails = True
@@ -266,8 +266,8 @@ def test_failed_overridden_poll_loses_no_record_of_an_emptied_buffer(lab, meanwh
     assert reader.offsets(tp) == [*range(20)]
 
 
-def test_records_that_an_overridden_poll_leaves_out_are_not_kept(lab):
-    """A step may poll for hours until it finds a record to yield."""
+def test_records_that_an_overridden_poll_leaves_out_are_freed(lab):
+    """An iteration step may poll for hours before it finds a record to yield."""
 
     class Choosing(SafeConsumer):
         def poll(self, timeout_ms=0, **_):
@@ -290,8 +290,8 @@ def test_records_that_an_overridden_poll_leaves_out_are_not_kept(lab):
 
 @pytest.mark.parametrize("to", [0, 1, 4, 7])
 @pytest.mark.parametrize("most", [3, 10])
-def test_seek_between_two_polls_of_a_step_is_obeyed(lab, to, most):
-    """Reading goes on where the seek leads, without the records taken before it."""
+def test_seek_between_two_polls_of_a_step_takes_effect(lab, to, most):
+    """Reading continues at the seek's target, without the records taken before the seek."""
 
     class Seeking(SafeConsumer):
         has_sought = False

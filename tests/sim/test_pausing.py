@@ -1,4 +1,4 @@
-"""The reach, the lifetime and the events of a pause."""
+"""The scope, the lifetime and the events of a pause."""
 
 import logging
 
@@ -15,8 +15,8 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
 @pytest.mark.contract("P3")
-def test_a_strict_hold_beneath_a_plain_pause_is_listed_and_explained(lab):
-    """A join leaves the plain pause out; the reason of the hold is older."""
+def test_strict_hold_under_a_plain_pause_is_listed_and_explained(lab):
+    """A rebalance ends the plain pause, and the strict hold keeps its own reason."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, "t", client_id="a")
     reader.owns(tps)
@@ -60,7 +60,7 @@ def test_expiry_does_not_follow_the_wall_clock(lab):
 def test_each_owner_lifts_its_own_hold_after_the_group_has_changed(
     lab, event, assignor
 ):
-    """P2: the partitions come back by a rebalance, or after a lost membership."""
+    """P2: the partitions return after a rebalance, or after a lost membership."""
     p0, p1 = lab.topic("t", 2, records=3)
     settings = {"assignor": assignor, **QUICK}
     reader = Reader(lab, SafeConsumer, "t", **settings)
@@ -89,7 +89,7 @@ def test_each_owner_lifts_its_own_hold_after_the_group_has_changed(
 
 @pytest.mark.contract("P4")
 def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
-    """P4: no partition is assigned then."""
+    """P4: no partition is assigned during the join."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t", **QUICK)
     reader.owns([p0, p1])
@@ -100,7 +100,7 @@ def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
     holds = reader.consumer.holds()
     for call in (reader.consumer.pause, reader.consumer.held):
         with pytest.raises(NotConsumedError):
-            call(p1, "u").__enter__()  # only the block's hold has it
+            call(p1, "u").__enter__()  # only the result of ``held`` has ``__enter__``
     with pytest.raises(ScopeSyntaxError):
         reader.consumer.resume(p0, "a b", owner="ops")
     assert reader.consumer.holds() == holds
@@ -112,8 +112,8 @@ def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
 @pytest.mark.contract("P6", "P14")
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_pause_that_rebalances_keep_causes_no_warning(lab, caplog, assignor):
-    """P6: a partition that is gained under the pause causes none, either."""
+def test_pause_kept_across_rebalances_causes_no_warning(lab, caplog, assignor):
+    """P6: a partition that is gained during the pause causes no warning, either."""
     lab.topic("t", 4, records=30)
     reported = []
     settings = {"assignor": assignor}
@@ -141,7 +141,7 @@ def _is_held_on_assignment(event):
 @pytest.mark.contract("P6")
 @both_protocols
 @pytest.mark.parametrize("is_whole", [False, True], ids=["by name", "whole"])
-def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(
+def test_plain_pause_that_outlives_a_lost_membership_warns_once(
     lab, caplog, assignor, *, is_whole
 ):
     """A program may have forgotten its pauses in ``on_partitions_lost``."""
@@ -165,15 +165,15 @@ def test_plain_pause_that_outlives_a_lost_membership_is_a_warning_once(
 
 
 @pytest.mark.contract("P7")
-@stock_fails("what a poll gains was not assigned when the loop paused")
+@stock_fails("partitions that a poll gains were not assigned when the loop paused")
 @both_ways
 @simulated(seeds=1, nightly=2)
 def test_gain_during_the_loop_of_kafka_13463_is_gated_until_the_poll_returns(
     lab, kind, how
 ):
-    """P7: no pause covers a partition that another member had from the start."""
+    """P7: no pause covers a partition that another member has owned from the start."""
     first, second = lab.topic("t", 2, records=10)
-    other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
+    other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # it sorts first
     other.owns(2)
     reader = Reader(lab, kind, "t", how=how, client_id="z")
     reader.owns([second], each=5, limit=1)
@@ -196,10 +196,10 @@ def test_gain_during_the_loop_of_kafka_13463_is_gated_until_the_poll_returns(
 @simulated(seeds=1, nightly=2)
 def test_strict_hold_survives_another_subscription_without_a_group(lab):
     """
-    The topic comes back beside a new one.
+    The topic is subscribed again together with a new topic.
 
-    Without a group, kafka-python applies a changed subscription only if it brings topics
-    whose metadata it did not have.
+    Without a group, kafka-python applies a changed subscription only if it adds topics whose
+    metadata kafka-python did not have.
     """
     tps, others, new = lab.topic("t", 2, records=10), lab.topic("u"), lab.topic("v")
     reader = Reader(lab, SafeConsumer, "t", group_id=None)

@@ -1,4 +1,4 @@
-"""Positions: where reading begins, late answers, and the rate of requests."""
+"""Positions at which reading starts, late responses, and the rate of requests."""
 
 import threading
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from tests.sim.reading import Reader, at, stock_fails
 @pytest.mark.parametrize(
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )
-def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first):
-    """A reset or a commit gives it; the partition stays quiet until the resume."""
+def test_partition_paused_before_its_first_position_gets_a_position(lab, reset, first):
+    """A reset or a commit sets the position; the partition stays quiet until the resume."""
     p0, flowing = lab.topic("t", 2, records=10)
     settings = {"group_id": GROUP, "auto_offset_reset": reset}
     reader = Reader(lab, SafeConsumer, tps=[p0, flowing], **settings)
@@ -31,16 +31,18 @@ def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
-@stock_fails("an answer that was not used is kept under its partitions alone")
-def test_a_late_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
-    """In the same ownership the member's own commit is newer, in the next one any commit."""
+@stock_fails("an unused response is cached by its partitions alone")
+def test_late_offset_fetch_response_is_not_used_after_a_newer_commit(
+    lab, kind, *, is_own
+):
+    """The newer commit is the member's own, or any commit in a later ownership."""
     p0, other = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=[p0], group_id=GROUP)
     consumer = reader.consumer
     consumer.commit({p0: at(2)})
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.until(lambda: late.kept)
-    consumer.seek(p0, 7)  # the request is not sent again; its answer comes
+    consumer.seek(p0, 7)  # the request is not repeated, but its response arrives
     late.end()
     lab.sleep(1)
     reader.reads(p0, range(7, 10))
@@ -55,8 +57,8 @@ def test_a_late_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, 
 
 
 @contextmanager
-def while_commits_are_asked_for(lab, reader, tp):
-    """Poll on another thread until the block is over; the answer comes after it."""
+def while_committed_offsets_are_requested(lab, reader, tp):
+    """Poll on another thread until the block is over; the response arrives after it."""
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.consumer.assign([tp])
     thread = threading.Thread(target=reader.poll, args=(20, 1))
@@ -68,14 +70,14 @@ def while_commits_are_asked_for(lab, reader, tp):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_answer_about_commits_is_used_only_in_its_ownership(lab, *, committed):
-    """1. The request is sent. 2. The partition leaves. 3. It is back. 4. The answer comes."""
+def test_offset_fetch_response_is_used_only_in_its_ownership(lab, *, committed):
+    """The partition is unassigned and assigned again between the request and the response."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     other = Reader(lab, SafeConsumer, client_id="other")
     if committed:
         other.consumer.commit({p0: at(2)})
-    with while_commits_are_asked_for(lab, reader, p0):
+    with while_committed_offsets_are_requested(lab, reader, p0):
         reader.consumer.assign([p1])
         other.consumer.commit({p0: at(6)})
         reader.consumer.assign([p0])
@@ -83,11 +85,11 @@ def test_answer_about_commits_is_used_only_in_its_ownership(lab, *, committed):
     assert reader.offsets(p0) == [6, 7, 8, 9]
 
 
-def test_seek_during_a_request_for_committed_offsets_stays(lab):
+def test_seek_during_a_request_for_committed_offsets_takes_precedence(lab):
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.commit({p0: at(2)})
-    with while_commits_are_asked_for(lab, reader, p0):
+    with while_committed_offsets_are_requested(lab, reader, p0):
         reader.consumer.seek(p0, 7)
     reader.take(3 - len(reader.log))
     assert reader.offsets(p0) == [7, 8, 9]
@@ -100,7 +102,7 @@ BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
 
 
 class Asked(Reader):
-    """A reader on another thread; the test answers its requests for offsets."""
+    """A reader on another thread; the test controls the responses to its offset requests."""
 
     def __init__(self, lab, *tps, **settings):
         self.questions = []
@@ -117,7 +119,7 @@ class Asked(Reader):
         thread.join()
 
     def asks(self, act=int):
-        """Act, and wait until a request was sent; return its answer, which is held back."""
+        """Act, wait until a request is sent, and return its response, which is held back."""
         question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         act()
         self.lab.until(lambda: question.kept)
@@ -129,8 +131,8 @@ class Asked(Reader):
 
 
 @simulated(seeds=1, nightly=10)
-def test_answer_is_used_only_for_a_partition_that_stayed(lab):
-    """The other partition left and returned after the request."""
+def test_offset_response_is_used_only_for_a_partition_that_stayed_assigned(lab):
+    """The other partition was unassigned and assigned again after the request."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1, auto_offset_reset="latest")
     consumer = reader.consumer
@@ -148,8 +150,8 @@ def test_answer_is_used_only_for_a_partition_that_stayed(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_from_before_a_seek_is_not_used_for_a_later_reset(lab):
-    """The program seeks to the end, to an offset, and to the end, which has moved."""
+def test_response_from_before_a_seek_is_not_used_for_a_later_reset(lab):
+    """The program seeks to the end, to an offset, and again to the end, which has moved."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Asked(lab, p0)
     consumer = reader.consumer
@@ -185,9 +187,9 @@ def test_repeated_seeks_to_the_end_do_not_starve_reading(lab):
 
 
 @pytest.mark.contract("P8")
-@stock_fails("the old question's mark stays, for the time of a request")
-def test_seek_while_an_offset_request_is_prepared_is_requested(lab, kind):
-    """P8: the IO thread chooses partitions, a seek comes, the thread marks them."""
+@stock_fails("the old request's mark stays for the duration of a request")
+def test_seek_while_an_offset_request_is_prepared_sends_another_request(lab, kind):
+    """P8: the seek comes between the IO thread's choice of partitions and their marking."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, kind, tps=[tp])
     reader.until(lambda: len(reader.log) == 3)
@@ -211,8 +213,8 @@ def test_seek_while_an_offset_request_is_prepared_is_requested(lab, kind):
 
 
 @simulated(seeds=1, nightly=10)
-def test_failed_request_for_a_departed_partition_delays_no_other(lab):
-    """Upstream raises ``KeyError``, and the others wait 30 s."""
+def test_failed_request_for_an_unassigned_partition_does_not_delay_others(lab):
+    """kafka-python raises ``KeyError``, and the other partitions wait 30 s."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1)
     with reader.polling():
@@ -227,8 +229,8 @@ def test_failed_request_for_a_departed_partition_delays_no_other(lab):
 
 @pytest.mark.contract("P10")
 @simulated(seeds=1, nightly=10, nodes=2)
-def test_leader_that_was_down_is_asked_once_it_is_back(lab):
-    """P10: 1. The leader goes down, without a successor. 2. It comes back, and is asked."""
+def test_leader_that_was_down_is_used_again_once_it_returns(lab):
+    """P10: the leader goes down without a successor, and is used again once it returns."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
     reader.take(6)
@@ -241,8 +243,8 @@ def test_leader_that_was_down_is_asked_once_it_is_back(lab):
 
 
 @pytest.mark.contract("P11")
-def test_refused_request_is_repeated_after_a_pause_and_a_pending_one_is_not(lab):
-    """P11: the request asks where reading begins."""
+def test_refused_request_is_repeated_after_a_backoff_and_a_pending_one_is_not(lab):
+    """P11: the request is for the offset at which reading starts."""
     (tp,) = lab.topic("t", 1, records=3)
     refused = lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER)
     reader = Reader(lab, SafeConsumer, tps=[tp])

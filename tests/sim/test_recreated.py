@@ -1,4 +1,4 @@
-"""A topic is deleted and recreated: no record of the new one is skipped (P21)."""
+"""No record of a topic that is deleted and recreated is skipped (P21)."""
 
 from uuid import UUID, uuid4
 
@@ -24,7 +24,7 @@ OLD = 10  # records of the topic that is deleted
 AUTOMATIC = {"enable_auto_commit": True, "auto_commit_interval_ms": 500}
 SHORT_AGE = {
     "metadata_max_age_ms": 60_000
-}  # of metadata; by default they are 300 s old
+}  # the maximum age of metadata, by default 300 s
 
 each_reset = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
@@ -40,15 +40,15 @@ def recreate(lab, records, partitions=1):
 
 
 class Watching(reading.Watching):
-    """Reads ``t``."""
+    """Reads the topic ``t``."""
 
     def recreations(self):
-        """Return the events of recreated topics: partition, old position, first offset."""
+        """Return partition, old position and first offset of each TopicRecreated event."""
         found = self.events_of(TopicRecreated)
         return [(one.partition, one.position, one.begins) for one in found]
 
     def reads_new(self, records, since):
-        """Read until everything of the new topic came, once and in order."""
+        """Read, and assert that the new topic's records arrive once and in order."""
         self.until(lambda: len(self.log) >= since + records)
         self.is_silent(seconds=2)
         assert self.values(since) == [*range(100, 100 + records)]
@@ -72,7 +72,7 @@ def without_ids(lab, **settings):
 
 
 def is_named(reader, tp):
-    """Return whether a metadata response has named the topic since the gain."""
+    """Return whether a metadata response has named the topic since the assignment."""
     state = reader.consumer._subscription.assignment.get(tp)
     return state is not None and not state.is_presumed
 
@@ -106,7 +106,7 @@ def by_another_owner(reader, tp):
     ],
 )
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_first_record(
+def test_topic_recreated_under_a_hold_is_read_from_its_first_record(
     lab, make, hold, records
 ):
     """The new topic is longer, shorter or empty, and stays unnoticed until the resume."""
@@ -128,10 +128,10 @@ def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_first_record(
 @pytest.mark.parametrize("is_held", [True, False])
 @pytest.mark.parametrize("pattern", [None, "t$"])
 @simulated(seeds=1, nightly=5)
-def test_a_held_topic_that_was_away_is_read_from_its_first_record(
+def test_held_topic_that_was_missing_is_read_from_its_first_record(
     lab, pattern, *, is_held
 ):
-    """A rebalance has ended the ownership meanwhile; without a hold the reset decides."""
+    """A rebalance has ended the ownership; without a hold the reset policy decides."""
     lab.cluster.creates_topics = False
     (tp,) = lab.topic("t", records=OLD)
     quick = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
@@ -166,18 +166,20 @@ def test_a_held_topic_that_was_away_is_read_from_its_first_record(
     ],
 )
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_was_recreated_while_it_flows_is_read(lab, make, records, how):
+def test_topic_recreated_while_it_is_read_is_read_from_its_start(
+    lab, make, records, how
+):
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, how=how)
     reader.take(OLD)
-    # A fetch is at the broker, which answers that the topic is gone.
+    # A fetch waits at the broker, which then answers that the topic no longer exists.
     reader.is_silent(seconds=2)
     recreate(lab, records)
     reader.reads_new(records, OLD)
     assert reader.recreations() == [(tp, OLD, "earliest")]
 
 
-# ------------------------------------------------------------ how reading begins
+# ------------------------------------------------------------ where reading starts
 
 
 def held_and_recreated(lab, make=subscribed, records=25, **settings):
@@ -192,7 +194,7 @@ def held_and_recreated(lab, make=subscribed, records=25, **settings):
     return reader, tp
 
 
-def test_an_event_with_both_ids_comes_before_that_of_the_purge(lab):
+def test_recreation_event_with_both_ids_precedes_the_purge_event(lab):
     (tp,) = lab.topic("t", records=OLD)
     old = lab.cluster.topics.get("t").id
     reader = subscribed(lab, max_poll_records=5)
@@ -211,8 +213,8 @@ def test_an_event_with_both_ids_comes_before_that_of_the_purge(lab):
 
 
 @pytest.mark.contract("P21", "P10")
-def test_parked_records_of_the_old_topic_come_at_once(lab):
-    """They were fetched before it was deleted; the records of the new topic follow."""
+def test_parked_records_of_the_old_topic_are_delivered_immediately(lab):
+    """The records were fetched before the deletion; those of the new topic follow."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab)
     reader.poll()
@@ -231,7 +233,7 @@ def test_parked_records_of_the_old_topic_come_at_once(lab):
 
 
 @pytest.mark.parametrize("reset", ["latest", "none"])
-def test_a_partition_that_was_not_held_begins_by_the_policy(lab, reset):
+def test_recreated_partition_without_a_hold_follows_the_reset_policy(lab, reset):
     (tp,) = lab.topic("t", records=OLD)
     first = subscribed(lab)
     first.take(OLD)
@@ -253,7 +255,7 @@ def test_a_partition_that_was_not_held_begins_by_the_policy(lab, reset):
     assert reader.recreations() == [(tp, OLD, reset)]
 
 
-def test_a_held_partition_begins_at_its_first_record_without_a_policy(lab):
+def test_held_partition_starts_at_its_first_record_without_a_reset_policy(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, auto_offset_reset="none")
     reader.until(lambda: reader.consumer.assignment() == {tp}, each=0.001, limit=1)
@@ -266,8 +268,8 @@ def test_a_held_partition_begins_at_its_first_record_without_a_policy(lab):
     reader.reads_new(25, OLD)
 
 
-def test_an_answer_with_the_deleted_id_restarts_nothing(lab):
-    """A broker may be behind the others; ids are never used twice."""
+def test_metadata_with_the_deleted_topics_id_restarts_nothing(lab):
+    """A broker's metadata may be stale, and topic ids are never reused."""
     (_tp,) = lab.topic("t", records=OLD)
     old = lab.cluster.topics.get("t").id
     reader = subscribed(lab)
@@ -316,7 +318,9 @@ def test_topic_without_ids_is_neither_compared_nor_requested(lab):
         ("closing", subscribed, COOPERATIVE),
     ],
 )
-def test_no_commit_carries_the_old_position_over(lab, commit, make, assignor):
+def test_no_commit_carries_the_old_position_over_to_the_new_topic(
+    lab, commit, make, assignor
+):
     """Kafka forgets the commits of the old topic; the next member reads everything."""
     settings = {"enable_auto_commit": commit != "called", "assignor": assignor}
     reader, tp = held_and_recreated(lab, make, **settings)
@@ -329,7 +333,7 @@ def test_no_commit_carries_the_old_position_over(lab, commit, make, assignor):
     second.reads_new(25, 0)
 
 
-def test_offsets_of_other_topics_are_committed_beside_it(lab):
+def test_offsets_of_other_topics_are_still_committed(lab):
     lab.topic("u", 1, records=OLD)
     (tp,) = lab.topic("t", records=OLD)
     reader = Watching(lab, "t", "u")
@@ -351,11 +355,11 @@ def test_committed_position_under_a_hold_causes_no_commit_and_no_request(lab):
 
 
 @pytest.mark.parametrize("make", [without_ids, assigned])
-def test_an_offset_that_may_expire_is_committed_again(lab, make):
+def test_offset_that_may_expire_is_committed_again(lab, make):
     """
-    Before Kafka 2.1, which has no ids, it expires a day after the last commit.
+    Before Kafka 2.1, which has no topic ids, an offset expires a day after the last commit.
 
-    In a group without members, as under ``assign``, it expires a week after it.
+    In a group without members, as with ``assign``, an offset expires after a week.
     """
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, enable_auto_commit=True, auto_commit_interval_ms=500)
@@ -368,8 +372,8 @@ def test_an_offset_that_may_expire_is_committed_again(lab, make):
 
 
 @each_way
-def test_a_commit_by_the_offsets_of_old_records_is_refused(lab, make):
-    """The program has records of the old topic in hand."""
+def test_commit_of_the_offsets_of_old_records_is_refused(lab, make):
+    """The program still has records of the old topic."""
     reader, tp = held_and_recreated(lab, make)
     for _ in range(2):
         with pytest.raises(NotOwnedError, match="recreated"):
@@ -381,7 +385,7 @@ def test_a_commit_by_the_offsets_of_old_records_is_refused(lab, make):
     assert lab.committed(tp) == 20
 
 
-def test_a_missing_answer_delays_a_commit_by_half_a_second(lab):
+def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab)
     reader.take(OLD)
@@ -395,11 +399,11 @@ def test_a_missing_answer_delays_a_commit_by_half_a_second(lab):
     late.end()
 
 
-# ------------------------------------------------------------ when ids are asked for
+# ------------------------------------------------------------ when ids are requested
 
 
 def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
-    """The fetch began before the pause; its answer comes after it and has no records."""
+    """The fetch started before the pause, and its empty response arrives after the pause."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, fetch_max_wait_ms=20_000, metadata_max_age_ms=10**9)
     reader.take(OLD)
@@ -414,8 +418,8 @@ def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
 
 
 @pytest.mark.contract("P21", "P10")
-def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
-    """If it were alone, the fetch of the idle one would stay at the broker for a minute."""
+def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
+    """A fetch of the idle partition alone would wait at the broker for a minute."""
     one, other = lab.topic("t", 2)
     waits = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 90_000}
     reader = subscribed(lab, **waits)
@@ -424,7 +428,7 @@ def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
     reader.is_silent(seconds=70)
     reader.consumer.resume(one)
     lab.append(other)
-    lab.sleep(1)  # its fetch is answered, and the broker is free
+    lab.sleep(1)  # the other partition's fetch is answered, and the broker is free
     reader.poll()
     lab.append(one, 5)
     begin = lab.now
@@ -467,8 +471,8 @@ def test_handler_may_raise_at_every_place_of_assign_without_losing_the_id(lab):
         assert state.topic_id == lab.cluster.topics.get("t").id, it.place
 
 
-def test_an_answer_asked_for_before_the_gain_confirms_no_id(lab):
-    """Its topic may be older than the commit from which reading begins."""
+def test_metadata_requested_before_the_gain_confirms_no_topic_id(lab):
+    """The response's topic may be older than the commit at which reading starts."""
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
     subscription = reader.consumer._subscription
@@ -481,8 +485,8 @@ def test_an_answer_asked_for_before_the_gain_confirms_no_id(lab):
 
 
 @both_protocols
-def test_after_a_rebalance_each_member_reads_its_part_from_the_start(lab, assignor):
-    """Another member joins while all is held."""
+def test_each_member_reads_its_part_from_the_start_after_a_rebalance(lab, assignor):
+    """Another member joins while all partitions are held."""
     tps = lab.topic("t", 2, records=OLD)
     reader = subscribed(lab, assignor=assignor, heartbeat_interval_ms=200)
     reader.take(2 * OLD)
@@ -506,8 +510,8 @@ def test_after_a_rebalance_each_member_reads_its_part_from_the_start(lab, assign
     "reset", ["latest", pytest.param("earliest", marks=pytest.mark.nightly)]
 )
 @both_protocols
-def test_the_next_owner_continues_at_the_commit_of_the_new_topic(lab, assignor, reset):
-    """Its metadata is older than the topic; the previous member has read and committed."""
+def test_next_owner_continues_at_the_commit_of_the_new_topic(lab, assignor, reset):
+    """The owner's metadata is older than the topic, which another member has read."""
     (tp,) = lab.topic("t", records=OLD)
     settings = {"assignor": assignor, "auto_offset_reset": reset, **SHORT_AGE}
     idle = Watching(lab, "t", client_id="z", **settings)
@@ -522,12 +526,12 @@ def test_the_next_owner_continues_at_the_commit_of_the_new_topic(lab, assignor, 
     new = {*range(155, 175)}
     idle.until(lambda: {*idle.values()} == new, seconds=60)
     idle.is_silent(seconds=2 * 60)
-    # Once its metadata is new, the records are delivered again.
+    # Once the owner's metadata is new, the records are delivered again.
     assert len(idle.log) <= 2 * len(new)
 
 
-def test_a_commit_of_old_offsets_in_a_listener_is_refused(lab):
-    """The partition is revoked, so no answer is compared with its id."""
+def test_commit_of_old_offsets_in_a_listener_is_refused(lab):
+    """The partition is revoked, so no metadata response is compared with its topic id."""
     tps = lab.topic("t", 2, records=OLD)
     reader = Watching(lab, assignor=COOPERATIVE, heartbeat_interval_ms=200)
     sent = []
@@ -551,8 +555,8 @@ def test_a_commit_of_old_offsets_in_a_listener_is_refused(lab):
 
 
 @each_reset
-def test_a_partition_that_was_fetched_in_doubt_counts_as_held(lab, reset):
-    """The partition did not wait, as ids were asked for less than a second ago."""
+def test_partition_fetched_with_an_unconfirmed_id_counts_as_held(lab, reset):
+    """The partition did not wait, as ids were requested less than a second ago."""
     t, u = (lab.topic(name, records=OLD)[0] for name in "tu")
     settings = {"auto_offset_reset": reset, "group_id": GROUP, **SHORT_AGE}
     reader = Watching(lab, tps=[t, u], **settings)
@@ -572,8 +576,8 @@ def test_a_partition_that_was_fetched_in_doubt_counts_as_held(lab, reset):
 
 @pytest.mark.parametrize("wait", [0.02, 1.0])
 @both_protocols
-def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor, wait):
-    """The commit asks for ids, which takes longer than one of these polls."""
+def test_short_polls_commit_before_a_join_while_a_topic_is_held(lab, assignor, wait):
+    """The commit requests topic ids, which takes longer than one of these polls."""
     (t,), us = lab.topic("t", 1, records=OLD), lab.topic("u", 2, records=OLD)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
     settings |= {"assignor": assignor, "heartbeat_interval_ms": 200}
@@ -590,7 +594,7 @@ def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor,
 
 
 def test_slow_handler_skips_no_record_of_the_new_topic(lab):
-    """The consumer has records in hand and no fetch in flight; no pause is needed."""
+    """The consumer has buffered records and no fetch in flight; no pause is needed."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, **AUTOMATIC, **SHORT_AGE)
     reader.until(lambda: reader.log, limit=5)
@@ -603,7 +607,7 @@ def test_slow_handler_skips_no_record_of_the_new_topic(lab):
     assert lab.committed(tp) == 25
 
 
-def test_a_recreated_topic_is_unread_until_a_record_was_read(lab):
+def test_recreated_topic_counts_as_unread_until_a_record_is_read(lab):
     """An automatic commit of the first position does not count."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, **AUTOMATIC)
@@ -624,10 +628,8 @@ def test_a_recreated_topic_is_unread_until_a_record_was_read(lab):
 
 
 @pytest.mark.contract("P18")
-def test_an_answer_about_metadata_finds_an_assignment_that_was_interrupted(
-    lab, monkeypatch
-):
-    """An exception would end the loop that refreshes metadata."""
+def test_metadata_response_is_handled_after_an_interrupted_assignment(lab, monkeypatch):
+    """An exception would end the loop that refreshes the metadata."""
     a, b = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[a])
     reader.take(3)
@@ -656,7 +658,7 @@ SEEKS = {
 
 
 def assigned_again(lab, tp, **settings):
-    """Assign ``t`` to a reader with metadata older than the topic and its commit, 40."""
+    """Assign ``t`` to a reader whose metadata is older than the topic and its commit (40)."""
     reader = assigned(lab, **settings, **SHORT_AGE)
     reader.poll(1)
     lab.topic("u")
@@ -668,8 +670,8 @@ def assigned_again(lab, tp, **settings):
 
 
 @each_reset
-def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
-    """Reading begins there again once an answer has named the topic."""
+def test_reading_starts_at_the_commit_of_the_new_topic(lab, reset):
+    """Reading starts there again once a metadata response has named the topic."""
     (tp,) = lab.topic("t", records=OLD)
     reader = assigned_again(lab, tp, auto_offset_reset=reset)
     since = len(reader.log)
@@ -683,8 +685,8 @@ def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
     "reset", ["earliest", pytest.param("latest", marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("how", SEEKS)
-def test_a_position_that_the_program_sets_stays(lab, reset, how):
-    """The program assigns and seeks; its metadata is older than the topic and its commit."""
+def test_position_that_the_program_sets_is_kept(lab, reset, how):
+    """The program assigns and seeks with metadata older than the topic and its commit."""
     (tp,) = lab.topic("t", records=OLD)
     seek, begin = SEEKS[how]
     reader = assigned_again(lab, tp, auto_offset_reset=reset)

@@ -1,4 +1,4 @@
-"""Records are deleted below the position of a partition, held or not."""
+"""Retention moves the start of a log past a partition's position, held or not."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -24,7 +24,7 @@ GONE = (POSITION, START, START - POSITION)
 
 class Late(Watching):
     """
-    Reads ``t-0``, which has a hundred batches, from its tenth record on.
+    Reads ``t-0``, which has a hundred batches, from offset 10 on.
 
     Attributes:
         tp: the partition.
@@ -47,11 +47,11 @@ class Late(Watching):
         asking.commit({self.tp: at(POSITION)})
         asking.close(autocommit=False)
         super().__init__(lab, "t", **chosen)
-        self.consumer.pause(self.tp)  # the reader reads nothing before the test begins
+        self.consumer.pause(self.tp)  # the reader reads nothing before the test starts
         self.owns([self.tp])
 
     def fill(self, lab, count, first=0):
-        """Append this many records, a batch each."""
+        """Append this many records, each in a batch of its own."""
         for number in range(first, first + count):
             lab.append(self.tp, first=number)
 
@@ -60,7 +60,7 @@ class Late(Watching):
         self.lab.cluster.delete_before("t", 0, before)
 
     def goes_on_at(self, offset, end=END):
-        """Read to the end, and assert that the records from there on came once, in order."""
+        """Read to the end; assert that records from an offset on arrive once, in order."""
         self.until(lambda: len(self.log) >= end - offset)
         self.is_silent(seconds=1)
         assert self.offsets(self.tp) == list(range(offset, end))
@@ -80,7 +80,7 @@ class Late(Watching):
         return [(one.position, one.offset) for one in found]
 
     def held_past_retention(self):
-        """Pause, let retention pass, and resume."""
+        """Pause, let retention delete records, and resume."""
         self.consumer.pause(self.tp)
         self.is_silent(seconds=2)
         self.loses()
@@ -88,14 +88,14 @@ class Late(Watching):
         self.consumer.resume(self.tp)
 
     def asks(self):
-        """Let the reader ask for the log's start after a hold; hold the answer back."""
+        """Make the reader request the log start after a hold; hold back the response."""
         asked = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         self.held_past_retention()
         self.until(lambda: asked.kept)
         return asked
 
     def joins_again(self):
-        """Let its membership be lost, and another membership begin."""
+        """End the reader's membership, and wait until another membership starts."""
         generation = self.lab.generation()
         self.lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
         self.until(lambda: self.lab.generation() > generation, each=5)
@@ -114,7 +114,7 @@ class Late(Watching):
     ],
 )
 def test_held_partition_continues_at_the_first_remaining_record(lab, reset, how, level):
-    """P16: under each policy; one event has both positions and the number of offsets."""
+    """P16: under each policy, one event has both positions and the number of offsets."""
     reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
     reader.held_past_retention()
     reader.goes_on_at(START)
@@ -178,8 +178,8 @@ def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
 
 @pytest.mark.contract("P16", "P8")
 @both_ways
-def test_parked_records_come_though_they_were_deleted(lab, how):
-    """P16, P8: the event counts the records behind them that are gone."""
+def test_parked_records_are_delivered_although_they_were_deleted(lab, how):
+    """P16, P8: the event counts the deleted records after the parked ones."""
     reader = Late(lab, how=how, max_partition_fetch_bytes=500)
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
@@ -194,12 +194,12 @@ def test_parked_records_come_though_they_were_deleted(lab, how):
     assert parked == list(range(POSITION, POSITION + len(parked)))
     assert parked
     assert found[-len(LEFT) :] == LEFT
-    begun = parked[-1] + 1  # none of it was parked
+    begun = parked[-1] + 1  # nothing from this offset on was parked
     assert reader.reported_gone() == [(begun, START, START - begun)]
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_new_record_comes_after_all_earlier_ones_were_deleted(lab, reset):
+def test_new_record_is_delivered_after_all_earlier_records_were_deleted(lab, reset):
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.pause(reader.tp)
     reader.loses(END)
@@ -210,8 +210,8 @@ def test_new_record_comes_after_all_earlier_ones_were_deleted(lab, reset):
     reader.reports(gone=[(POSITION, END, END - POSITION)])
 
 
-def test_without_a_policy_the_poll_raises_until_a_seek(lab):
-    """P16: as in kafka-python."""
+def test_poll_without_a_reset_policy_raises_until_a_seek(lab):
+    """P16: kafka-python does the same."""
     reader = Late(lab, auto_offset_reset="none")
     reader.consumer.pause(reader.tp)
     reader.loses()
@@ -226,10 +226,10 @@ def test_without_a_policy_the_poll_raises_until_a_seek(lab):
     reader.goes_on_at(START)
 
 
-# ------------------------------------------------------------ while it is asked for
+# ------------------------------------------------------------ during the request
 
 
-def test_an_answer_for_an_ended_ownership_is_not_used(lab):
+def test_response_for_an_ended_ownership_is_not_used(lab):
     """P16: the next ownership sends its own request, and one event is emitted."""
     reader = Late(lab, is_member=True)
     asked = reader.asks()
@@ -242,8 +242,8 @@ def test_an_answer_for_an_ended_ownership_is_not_used(lab):
 
 
 @pytest.mark.parametrize("to", [80, END], ids=["to an offset", "to the end"])
-def test_answer_about_the_log_start_is_not_used_after_a_seek(lab, to):
-    """P16: reading goes on where the program has sought, without an event."""
+def test_response_with_the_log_start_is_not_used_after_a_seek(lab, to):
+    """P16: reading continues at the target of the seek, without an event."""
     reader = Late(lab)
     asked = reader.asks()
     if to == END:
@@ -257,8 +257,8 @@ def test_answer_about_the_log_start_is_not_used_after_a_seek(lab, to):
     reader.reports()
 
 
-def test_a_pause_while_the_start_is_asked_for_holds(lab):
-    """P16: the position is right when it is resumed."""
+def test_pause_during_the_request_for_the_log_start_stays_in_force(lab):
+    """P16: the position is right when the partition is resumed."""
     reader = Late(lab)
     asked = reader.asks()
     reader.consumer.pause(reader.tp)
@@ -275,8 +275,8 @@ def test_a_pause_while_the_start_is_asked_for_holds(lab):
 # ------------------------------------------------------------ not held
 
 
-def test_a_partition_that_was_never_held_goes_to_the_earliest_with_an_event(lab):
-    """P16: as in kafka-python."""
+def test_partition_that_was_never_held_moves_to_the_earliest_with_an_event(lab):
+    """P16: kafka-python does the same, without the event."""
     reader = Late(lab, auto_offset_reset="earliest")
     reader.loses()
     reader.goes_on_at(START)
@@ -327,7 +327,7 @@ NO_HOLDS = (
 
 
 @pytest.mark.parametrize("act", NO_HOLDS)
-def test_without_a_hold_since_the_last_valid_position_the_policy_decides(lab, act):
+def test_reset_policy_decides_without_a_hold_since_the_last_valid_position(lab, act):
     """P16: the remaining records are skipped, as in kafka-python, but with an event."""
     reader = Late(lab)
     position = act(reader)
@@ -341,8 +341,8 @@ def test_without_a_hold_since_the_last_valid_position_the_policy_decides(lab, ac
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @pytest.mark.parametrize("is_held", [True, False])
-def test_a_position_beyond_the_end_goes_where_the_policy_says(lab, reset, *, is_held):
-    """P16: held or not; one event has both positions."""
+def test_position_beyond_the_end_follows_the_reset_policy(lab, reset, *, is_held):
+    """P16: one event has both positions, whether the partition is held or not."""
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.seek(reader.tp, 1000)
     if is_held:
@@ -365,11 +365,13 @@ def test_a_position_beyond_the_end_goes_where_the_policy_says(lab, reset, *, is_
     ],
     ids=["throttled", "preferred", "diverging"],
 )
-def test_answer_without_a_read_does_not_confirm_the_position(lab, monkeypatch, instead):
+def test_fetch_response_without_a_read_does_not_confirm_the_position(
+    lab, monkeypatch, instead
+):
     """
-    A leader that names a replica to read from, or another log, checks no offset.
+    A leader that names a replica to read from, or a diverging log, checks no offset.
 
-    A throttling answer names no partition, not even one that is out of range.
+    A throttling response names no partition, not even one that is out of range.
     """
     reader = Late(lab)
     position = OffsetAndMetadata(POSITION, "", 0)

@@ -1,8 +1,8 @@
 """
-Proves the claims of pages about kafka-python's own consumer.
+Tests of documented claims about kafka-python's own consumer.
 
-``tests/unit/contract/claims.toml`` has the sentence of each test. If a test fails, the
-sentence is no longer true, and both have to change.
+``tests/unit/contract/claims.toml`` has the sentence that each test proves. If a test
+fails, the sentence is no longer true, and both have to change.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from tests.sim.reading import Listener, Reader, both_protocols, raised
 
 
 @both_protocols
-def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
+def test_partition_that_its_member_keeps_stays_paused(lab, assignor):
     tps = lab.topic("t", 2, records=3)
     settings = {"assignor": assignor}
     reader = Reader(lab, KafkaConsumer, "t", client_id="a", **settings)
@@ -39,7 +39,7 @@ def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
 @pytest.mark.parametrize(
     ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
 )
-def test_retention_of_a_paused_partition_follows_the_reset_policy(lab, reset, first):
+def test_retention_during_a_pause_triggers_the_reset_policy(lab, reset, first):
     """``latest``, the default, skips the rest of the backlog."""
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     (tp,) = lab.topic("t", 1)
@@ -63,7 +63,7 @@ def test_retention_of_a_paused_partition_follows_the_reset_policy(lab, reset, fi
     assert reader.offsets(tp)[0] == first
 
 
-def test_commit_of_another_members_partition_sets_its_offset_back(lab):
+def test_commit_for_another_members_partition_rewinds_its_committed_offset(lab):
     lab.topic("t", 2, records=10)
     reader = Reader(lab, KafkaConsumer, "t", client_id="a")
     other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000)
@@ -76,8 +76,8 @@ def test_commit_of_another_members_partition_sets_its_offset_back(lab):
     assert lab.committed(foreign) == 3
 
 
-def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab):
-    """``commit()`` raises it, and ``poll`` raises the listener's error."""
+def test_blocking_call_in_a_listener_raises_a_runtime_error(lab):
+    """``poll`` raises an error whose cause is the listener's own error."""
     lab.topic("t", 1, records=1)
     reader = Reader(lab, KafkaConsumer)
     errors = []
@@ -102,8 +102,8 @@ def test_pattern_of_subscribe_matches_a_prefix(lab):
     reader.owns([tp])
 
 
-def test_the_time_limit_of_an_iteration_counts_the_first_join(lab):
-    """``consumer_timeout_ms`` ends an iteration before the join has, with no record."""
+def test_consumer_timeout_of_an_iteration_includes_the_first_join(lab):
+    """``consumer_timeout_ms`` stops an iteration with no record before the join ends."""
     lab.topic("t", 1, records=1)
     lab.cluster.fail("JoinGroup", delay=3.0)
     consumer = KafkaConsumer(
@@ -121,8 +121,8 @@ def test_close_commits_the_records_of_the_last_poll(lab):
     assert lab.committed(tp) == 10
 
 
-def test_a_poll_after_next_returns_records_twice(lab):
-    """The poll fetches records again that the iteration has taken and yields later."""
+def test_poll_after_next_duplicates_the_records_buffered_by_the_iterator(lab):
+    """The poll fetches records that the iterator has buffered and yields later."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, tps=[tp], consumer_timeout_ms=1000)
     assert next(reader.consumer).offset == 0
@@ -131,7 +131,7 @@ def test_a_poll_after_next_returns_records_twice(lab):
     assert reader.offsets(tp) == rest == [*range(1, 10)]
 
 
-def test_fenced_static_member_polls_on_without_an_error(lab):
+def test_fenced_static_member_keeps_polling_without_an_error(lab):
     lab.topic("t", 1, records=3)
     reader = Reader(lab, KafkaConsumer, "t", group_instance_id="static")
     reader.until(lambda: len(reader.log) == 3)
@@ -141,7 +141,7 @@ def test_fenced_static_member_polls_on_without_an_error(lab):
     reader.is_silent(seconds=20)
 
 
-def test_two_threads_that_poll_are_not_refused(lab):
+def test_two_threads_can_poll_at_the_same_time_without_an_error(lab):
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
     errors = []
@@ -155,8 +155,8 @@ def test_two_threads_that_poll_are_not_refused(lab):
     assert errors == ["", ""]
 
 
-def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
-    """``commit_async`` returns it; its callback comes when the commit is done."""
+def test_commit_future_is_done_as_soon_as_the_coordinator_is_found(lab):
+    """``commit_async`` returns the future; the callback runs when the commit is done."""
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, KafkaConsumer, tps=[tp], group_id=GROUP)
     lab.cluster.fail("OffsetCommit", delay=3.0)
@@ -168,7 +168,7 @@ def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
     reader.until(lambda: called)
 
 
-def test_calls_of_a_closed_consumer_raise_illegal_state_or_runtime_error(lab):
+def test_calls_on_a_closed_consumer_raise_illegal_state_or_runtime_error(lab):
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
     reader.consumer.close()
@@ -181,8 +181,8 @@ def test_calls_of_a_closed_consumer_raise_illegal_state_or_runtime_error(lab):
     assert [*map(raised, calls)] == ["IllegalStateError"] * 2 + ["RuntimeError"] * 2
 
 
-def test_a_seek_while_a_poll_decodes_is_undone(lab):
-    """Another thread seeks; the poll then sets the position behind it."""
+def test_seek_while_a_poll_decodes_is_undone(lab):
+    """Another thread seeks, and the poll then sets the position after its own records."""
     (tp,) = lab.topic("t", 1, records=10)
     meddler = Meddler()
     meddler.at(5, lambda: reader.consumer.seek(tp, 3))
@@ -193,8 +193,8 @@ def test_a_seek_while_a_poll_decodes_is_undone(lab):
     assert reader.consumer.position(tp) == 10
 
 
-def test_records_of_a_poll_that_raises_are_committed(lab):
-    """The poll had taken the other partition's records, and no call returned them."""
+def test_commit_includes_the_records_of_a_poll_that_raised(lab):
+    """The poll had consumed the other partition's records, and no call returned them."""
     tps = lab.topic("t", 2, records=10)
     meddler = Meddler()
     meddler.raise_at(15, KeyboardInterrupt)
@@ -206,8 +206,8 @@ def test_records_of_a_poll_that_raises_are_committed(lab):
     assert 10 in map(lab.committed, tps)
 
 
-def test_a_record_below_the_position_is_deserialized(lab):
-    """So no seek leads past a record of the same batch that does not deserialize."""
+def test_record_below_the_position_is_deserialized(lab):
+    """A seek therefore cannot skip a record of the same batch that fails to deserialize."""
     (tp,) = lab.topic("t", 1, records=5)
     meddler = Meddler()
     meddler.raise_at(3, ValueError("a deserializer's own"))
@@ -217,8 +217,8 @@ def test_a_record_below_the_position_is_deserialized(lab):
         reader.until(lambda: False)
 
 
-def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
-    """An unclean election replaces the records from 5 on; 5 to 9 are passed over."""
+def test_log_that_was_cut_between_two_members_is_not_noticed(lab):
+    """An unclean election replaces the records from 5 on, and the member skips 5 to 9."""
     (tp,) = lab.topic("t", 1, records=10)
     first = Reader(lab, KafkaConsumer, "t")
     first.reads(tp, range(10))
@@ -230,8 +230,8 @@ def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
     second.reads(tp, range(10, 15))
 
 
-def test_broker_without_offset_for_leader_epoch_is_read_no_more(lab):
-    """kafka-python asks it forever after the partition's leader has changed."""
+def test_consumption_stops_at_a_broker_without_offset_for_leader_epoch(lab):
+    """kafka-python repeats that request forever after the partition's leader has changed."""
     (tp,) = lab.topic("t", 1, records=3)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]
     reader = Reader(lab, KafkaConsumer, "t", metadata_max_age_ms=1000)

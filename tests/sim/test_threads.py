@@ -1,4 +1,4 @@
-"""One thread polls while others pause, resume and ask; waits end in time."""
+"""One thread polls while others pause, resume and query, and waits end in time."""
 
 import threading
 
@@ -21,7 +21,7 @@ from tests.sim.reading import AN_HOUR, Reader, both_ways, in_flight, parked
 @in_flight
 @simulated(seeds=1, nightly=50)
 def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_flight):
-    """P10: the resume comes before the poll waits, as it begins to wait, or later."""
+    """P10: the resume comes before the poll waits, as the wait starts, or during the wait."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for number in range(1, 10):
@@ -43,7 +43,7 @@ def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_fligh
 @in_flight
 @simulated(seeds=1, nightly=10)
 def test_expiry_ends_a_wait_in_time_and_never_early(lab, how, *, in_flight):
-    """P2: no timer thread exists; the wait of the poll is limited."""
+    """P2: no timer thread exists, so the poll limits its own wait."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     began = lab.now
@@ -66,7 +66,7 @@ POLLS = {"poll": lambda consumer: consumer.poll(0), "iterate": next}
 @both_ways
 @pytest.mark.parametrize("call", POLLS)
 def test_second_poll_during_a_poll_is_refused(lab, call, how):
-    """P12: the first one gets its records."""
+    """P12: the first poll still returns its records."""
     reader = parked(lab, in_flight=True, how=how)
     (p0, *_) = lab.partitions("t")
     waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
@@ -77,21 +77,21 @@ def test_second_poll_during_a_poll_is_refused(lab, call, how):
     assert isinstance(caught.value, IllegalStateError)
     reader.consumer.resume(p0)
     waiting.join()
-    elsewhere(lambda: reader.poll(1))  # one after the other, on any thread
+    elsewhere(lambda: reader.poll(1))  # sequential polls may run on any thread
     reader.until(lambda: len(reader.log) == 10)
     assert reader.offsets(p0) == [*range(10)]
 
 
 def refused_poll(reader, refused):
-    """Poll, and keep the text of the refusal."""
+    """Poll, and store the message of the refusal."""
     with pytest.raises(ConcurrentPollError) as caught:
         reader.consumer.poll(0)
     refused.append(str(caught.value))
 
 
 @both_ways
-def test_poll_in_the_middle_of_a_drain_is_refused(lab, how):
-    """The drain ends as if no second poll had come."""
+def test_second_poll_during_a_drain_is_refused(lab, how):
+    """The drain finishes as if the second poll had not happened."""
     reader = Meddled(lab, how=how)
     refused = []
 
@@ -102,8 +102,8 @@ def test_poll_in_the_middle_of_a_drain_is_refused(lab, how):
 
 
 @both_decoders
-def test_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
-    """A step that only yields takes no lock."""
+def test_second_poll_during_an_iteration_step_is_refused(lab, decoder):
+    """An iteration step that only yields a record takes no lock."""
     reader = Meddled(lab, how="iterate", decoder=decoder)
     ledger = reader.consumer._safe_ledger
     quiet = ledger.quiet
@@ -115,7 +115,7 @@ def test_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
             elsewhere(acts.pop())
         return quiet()
 
-    ledger.quiet = asked  # by each step, for each record, as nothing is settled
+    ledger.quiet = asked  # each step calls this, because the ledger is never settled
     unsettled = {"settled": property(lambda _: None, lambda *_: None)}
     ledger.__class__ = type("Unsettled", (type(ledger),), unsettled)
     reader.take(1)
@@ -129,7 +129,7 @@ def test_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
 # ------------------------------------------------------------ hooks
 
 
-def test_hook_may_pause_and_not_poll(lab):
+def test_hook_may_pause_but_not_poll(lab):
     refused = []
     made = []
     tps = lab.topic("t", 2, records=3)
@@ -152,7 +152,7 @@ def test_hook_may_pause_and_not_poll(lab):
     assert len(refused) == 2
     late.end()
     reader.is_silent()
-    assert len(refused) == 3  # by a poll that dropped its records
+    assert len(refused) == 3  # the third by a poll that dropped its records
     assert all("hook" in one for one in refused)
     reader.consumer.resume(*tps)
     reader.consumer.resume(*tps, owner="hook")
@@ -179,14 +179,14 @@ def test_events_have_the_client_and_group_id_of_the_consumer(lab, settings):
 
 @pytest.mark.contract("P3", "P12")
 @simulated(seeds=1, nightly=2)
-def test_poll_ends_no_later_block_of_the_same_owner(lab):
+def test_poll_does_not_end_a_later_block_of_the_same_owner(lab):
     """
-    P3: the poll meets a block that is ending, and is slow; its thread begins the next one.
+    P3: a slow poll meets a block that is ending, while the block's thread starts another.
 
-    1. This thread ends a block, and is about to lift its hold.
-    2. The poll finds the end noted, and is about to lift the hold, too.
-    3. This thread lifts it, and begins a block of the same owner.
-    4. The poll goes on: the hold that it lifts now would be the second block's.
+    1. The main thread ends a block, and is about to lift the block's hold.
+    2. The poll sees that the block has ended, and is about to lift the hold, too.
+    3. The main thread lifts the hold, and starts a block of the same owner.
+    4. The poll continues; the hold that it would lift now is the second block's.
     """
     (tp,) = lab.topic("t", 1)
     consumer = SafeConsumer(**lab.settings(group_id=None))

@@ -1,4 +1,4 @@
-"""A consumer that pauses for longer than its OAUTHBEARER tokens live."""
+"""A consumer that pauses for longer than the lifetime of its OAUTHBEARER tokens."""
 
 import pytest
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -11,7 +11,8 @@ from safeconsumer.testing._codes import RefusedError
 LIFETIME = 600  # seconds
 HOUR = 3600
 SASL_AUTHENTICATION_FAILED = 58
-# Between two turns of a poll: with kafka-python's 100 ms an hour has 36,000 turns.
+# The time between two turns of a poll; with kafka-python's 100 ms an hour has 36,000
+# turns.
 IDLE_MS = 5_000
 UNAUTHENTICATED = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 
@@ -30,7 +31,7 @@ class Tokens(AbstractTokenProvider):
 
 class TokenGuard:
     """
-    Makes the cluster demand tokens, and cut connections whose token has expired.
+    Makes the cluster require tokens, and cut connections whose token has expired.
 
     Args:
         lab: the lab of the simulated world.
@@ -76,8 +77,8 @@ class TokenGuard:
 @pytest.mark.parametrize(
     "advertised", [LIFETIME, 0], ids=["authenticates-again", "is-cut-off"]
 )
-def test_a_pause_of_an_hour_outlives_its_tokens(lab, monkeypatch, advertised):
-    """The client asks for new tokens, the member stays in its group, no record is lost."""
+def test_pause_may_last_longer_than_the_tokens(lab, monkeypatch, advertised):
+    """The client requests new tokens and stays in its group, and no record is lost."""
     TokenGuard(lab, monkeypatch, advertised)
     (tp,) = lab.topic("t", 1, records=5)
     tokens = Tokens(lab)

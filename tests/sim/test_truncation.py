@@ -1,4 +1,4 @@
-"""An unclean election cuts a log below a position; reading goes on at the cut."""
+"""An unclean election cuts a log below a position, and reading continues at the cut."""
 
 import pytest
 from kafka.errors import LogTruncationError
@@ -16,7 +16,7 @@ both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
 
 def cut(lab, tp, offset=CUT, count=10):
-    """Let an unclean election cut a log, and the new leader append other records."""
+    """Cut a log by an unclean election, and append other records with the new leader."""
     lab.cluster.truncate(tp.topic, tp.partition, offset)
     lab.append(tp, count, first=100)
 
@@ -36,7 +36,7 @@ class Member(Watching):
         assert self.values(since) == [*before, *NEW]
 
     def moves(self):
-        """Return the events of logs that were cut: partition, old position and new."""
+        """Return the partition, the old and the new position of each LogTruncated event."""
         found = self.events_of(LogTruncated)
         return [(one.partition, one.position, one.offset) for one in found]
 
@@ -55,8 +55,8 @@ def reads_and_commits(lab, **settings):
 @pytest.mark.contract("P20", "P8")
 @both_protocols
 @both_resets
-def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
-    """The commit is 10; the log's records 5 to 9 are new, and none of them was read."""
+def test_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
+    """The committed offset is 10, and the log's records 5 to 9 are new and unread."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     cut(lab, tp)
@@ -64,8 +64,8 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
     second.reads_new()
 
 
-def test_reading_starts_at_the_cut_if_no_record_came_before_the_truncation(lab):
-    """The position has the epoch that the broker returned with the end."""
+def test_reading_starts_at_the_cut_if_no_record_was_read_before_the_truncation(lab):
+    """The position has the epoch that the broker returned with the end offset."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
     reader.owns([tp])
@@ -80,7 +80,7 @@ def test_reading_starts_at_the_cut_if_no_record_came_before_the_truncation(lab):
 @pytest.mark.contract("P20", "P16")
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
-def test_a_live_member_goes_back_to_the_cut_with_an_event(lab, reset, *, is_held):
+def test_live_member_returns_to_the_cut_with_an_event(lab, reset, *, is_held):
     (tp,) = lab.topic("t")
     reader = Member(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
     reader.owns([tp])
@@ -99,7 +99,7 @@ def test_a_live_member_goes_back_to_the_cut_with_an_event(lab, reset, *, is_held
 
 
 @both_protocols
-def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
+def test_member_at_the_end_of_its_log_returns_to_the_cut(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     second = Member(lab, assignor=assignor, metadata_max_age_ms=1000)
@@ -114,12 +114,12 @@ def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
 @pytest.mark.parametrize(
     ("offset", "parked"),
     [(5, range(3, END)), (2, ())],
-    ids=["behind-the-position", "below-the-position"],
+    ids=["after-the-position", "before-the-position"],
 )
-def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
+def test_parked_records_of_the_old_log_are_delivered_if_their_position_is_valid(
     lab, offset, parked
 ):
-    """The records behind them are those of the new log."""
+    """The records after the parked ones are those of the new log."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, metadata_max_age_ms=1000)
     reader.take(3)
@@ -133,8 +133,8 @@ def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
 
 @both_ways
 @simulated(seeds=1, nightly=2, nodes=2)
-def test_new_leader_that_lacks_records_takes_over(lab, how):
-    """The old leader refuses, and the metadata names the new one with its epoch."""
+def test_reading_continues_at_the_cut_under_a_leader_that_lacks_records(lab, how):
+    """The old leader refuses the fetch, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, how=how)
     reader.take(END)
@@ -146,7 +146,7 @@ def test_new_leader_that_lacks_records_takes_over(lab, how):
 
 
 @pytest.mark.contract("P20", "P16")
-def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
+def test_truncation_without_a_reset_policy_raises_until_a_seek(lab):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
     cut(lab, tp)
@@ -161,8 +161,8 @@ def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
 
 
 @pytest.mark.contract("P20", "P16")
-def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
-    """The policy decides; nothing shows that the log was cut."""
+def test_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
+    """The reset policy decides, because nothing shows that the log was cut."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab)
     reader.take(END)
@@ -172,8 +172,8 @@ def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     assert (event.position, event.offset, reader.moves()) == (1000, 0, [])
 
 
-def test_a_clean_election_moves_nothing(lab):
-    """Several epochs have begun since the commit, some of them without a record."""
+def test_clean_election_moves_no_position(lab):
+    """Several epochs have started since the commit, some of them without a record."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
     for count in (0, 0, 3, 0, 2):
@@ -202,8 +202,8 @@ def test_broker_without_offset_for_leader_epoch_is_still_read(lab):
     reader.reads(tp, range(END, END + 5))
 
 
-def test_a_position_has_the_epoch_that_was_committed(lab):
-    """A member that has read nothing commits the epoch that another has committed."""
+def test_position_has_the_epoch_that_was_committed(lab):
+    """A member that has read nothing commits the epoch that another member committed."""
     (tp,) = lab.topic("t", records=END)
     for _ in range(3):
         lab.cluster.lead("t", 0, 1)
@@ -220,8 +220,8 @@ def test_a_position_has_the_epoch_that_was_committed(lab):
     assert (committed.offset, committed.leader_epoch) == (2 * END, 3)
 
 
-def test_the_position_before_a_record_that_is_put_back_has_its_epoch(lab):
-    """A signal handler raised in a wrapped step of an iteration."""
+def test_position_before_a_record_that_is_put_back_has_the_records_epoch(lab):
+    """A signal handler has raised in a wrapped step of an iteration."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)
@@ -233,7 +233,7 @@ def test_the_position_before_a_record_that_is_put_back_has_its_epoch(lab):
 
 
 @simulated(seeds=1)
-def test_a_worker_that_goes_back_keeps_the_epoch(lab):
+def test_worker_that_moves_back_keeps_the_epoch(lab):
     """A seek forward has no epoch."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)

@@ -1,7 +1,7 @@
 """
-Records that a poll has taken and not returned are not committed, and a seek drops them.
+Records that a poll takes but does not return are not committed, and a seek drops them.
 
-In these tests another thread changes something, or a deserializer raises, in that poll.
+In these tests another thread changes something, or a deserializer raises, during the poll.
 """
 
 import threading
@@ -17,13 +17,13 @@ from tests.sim.reading import Reader, Watching, both_ways
 
 @pytest.mark.contract("P1", "P8")
 @both_decoders
-def test_a_commit_during_a_poll_has_no_record_that_a_pause_puts_back(lab, decoder):
+def test_commit_during_a_poll_excludes_records_that_a_pause_puts_back(lab, decoder):
     """
-    P8: a pause on another thread puts back a record that the poll has taken.
+    P8: a pause on another thread puts back records that the poll has taken.
 
-    1. A poll takes records of both.
-    2. Another thread pauses one and commits.
-    3. The records of the paused one go back.
+    1. A poll takes records of both partitions.
+    2. Another thread pauses one partition and commits.
+    3. The records of the paused partition go back into the buffer.
     """
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     consumer = reader.consumer
@@ -46,8 +46,8 @@ def test_a_commit_during_a_poll_has_no_record_that_a_pause_puts_back(lab, decode
 
 
 @both_ways
-def test_a_commit_during_a_poll_has_the_records_of_earlier_polls(lab, how):
-    """In an iteration it has the records that were yielded."""
+def test_commit_during_a_poll_includes_the_records_of_earlier_polls(lab, how):
+    """In an iteration, the commit includes the records that were yielded."""
     reader = Meddled(lab, group_id=GROUP, max_poll_records=4, how=how)
     seen = []
 
@@ -70,10 +70,10 @@ def test_a_commit_during_a_poll_has_the_records_of_earlier_polls(lab, how):
 
 def act_in_a_hook(lab, act):
     """
-    Act in a hook about dropped data, at the end of a poll that has taken records.
+    Act in a hook for dropped data, at the end of a poll that has taken records.
 
-    Both partitions are fetched; while the answer is held back the second one is paused,
-    and there is no room to park it.
+    Both partitions are fetched. While the response is held back, the second partition is
+    paused, and there is no room to park its records.
     """
     made = []
 
@@ -94,7 +94,7 @@ def act_in_a_hook(lab, act):
     return reader
 
 
-def test_a_commit_in_a_hook_has_no_record_of_its_poll(lab):
+def test_commit_in_a_hook_excludes_the_records_of_the_running_poll(lab):
     seen = []
 
     def commit(reader):
@@ -106,7 +106,7 @@ def test_a_commit_in_a_hook_has_no_record_of_its_poll(lab):
     assert reader.offsets(reader.tps[0]) == [*range(10)]
 
 
-def test_a_pause_and_a_seek_in_a_hook_are_obeyed(lab):
+def test_pause_and_seek_in_a_hook_apply_to_the_running_poll(lab):
     def pause_and_seek(reader):
         reader.consumer.pause(reader.tps[0])
         reader.consumer.seek(reader.tps[0], 7)
@@ -119,8 +119,8 @@ def test_a_pause_and_a_seek_in_a_hook_are_obeyed(lab):
 
 
 @pytest.mark.contract("P1")
-def test_a_pause_on_another_thread_during_a_hook_is_obeyed(lab):
-    """P1: the final check comes after the hooks."""
+def test_pause_on_another_thread_during_a_hook_applies_to_the_running_poll(lab):
+    """P1: the final check of the poll runs after the hooks."""
     reader = act_in_a_hook(
         lab, lambda it: elsewhere(lambda: it.consumer.pause(it.tps[0]))
     )
@@ -133,12 +133,12 @@ def test_a_pause_on_another_thread_during_a_hook_is_obeyed(lab):
 @both_decoders
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 @pytest.mark.parametrize("at", [1, 10, 14])
-def test_records_of_a_poll_that_raised_are_delivered_again(lab, decoder, error, at):
-    """kafka-python never delivers them, and its next poll does not return."""
+def test_records_of_a_poll_that_raised_are_delivered_later(lab, decoder, error, at):
+    """kafka-python never delivers these records, and its next poll does not return."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     reader.meddler.raise_at(at, error)
     if error is ValueError and at > 10:
-        reader.once()  # records before an ordinary error come first
+        reader.once()  # records before an ordinary error are delivered first
     with pytest.raises(error):
         reader.until(lambda: False)
     reader.consumer.commit()
@@ -150,8 +150,8 @@ def test_records_of_a_poll_that_raised_are_delivered_again(lab, decoder, error, 
 
 @pytest.mark.contract("P8")
 @both_decoders
-def test_a_partition_may_leave_and_return_during_a_drain(lab, decoder):
-    """P8: no ``KeyError`` comes out of poll; the new ownership has its own position."""
+def test_partition_reassigned_during_a_drain_gets_a_new_position(lab, decoder):
+    """P8: poll raises no ``KeyError``, and the new ownership has its own position."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     consumer = reader.consumer
 
@@ -172,8 +172,8 @@ def test_a_partition_may_leave_and_return_during_a_drain(lab, decoder):
     reader.reads(first, range(3, 10))
 
 
-def test_a_partition_may_leave_while_its_answer_is_opened(lab):
-    """P8: no ``KeyError`` comes out of poll, though upstream reads the assignment twice."""
+def test_partition_unassigned_while_its_response_is_unpacked_raises_no_error(lab):
+    """P8: poll raises no ``KeyError``, although kafka-python reads the assignment twice."""
     reader = Meddled(lab)
     departing, staying = reader.tps
     subscription = reader.consumer._subscription
@@ -186,14 +186,14 @@ def test_a_partition_may_leave_while_its_answer_is_opened(lab):
             assign = subscription.assign_from_user
             others.append(threading.Thread(target=assign, args=([staying],)))
             others[0].start()
-            lab.sleep(1)  # the lock makes it wait; without a lock it would be done
+            lab.sleep(1)  # the lock keeps the thread waiting for longer than this
         return found
 
     subscription.is_fetchable = is_fetchable_and_departs
     reader.until(lambda: len(reader.offsets(staying)) == 10)
     assert len(others) == 1
     assert reader.offsets(staying) == [*range(10)]
-    assert reader.offsets(departing) in ([], [*range(10)])  # by either call
+    assert reader.offsets(departing) in ([], [*range(10)])  # whichever call comes first
 
 
 def _seek(reader, tp, to):
@@ -211,8 +211,8 @@ def _to_the_beginning(reader, tp, to):
 @pytest.mark.parametrize(
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
 )
-def test_a_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, at):
-    """Upstream reads the position, decodes, and sets it, which undoes the seek in between."""
+def test_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, at):
+    """kafka-python sets the position after decoding, which undoes a seek in between."""
     reader = Meddled(lab, records=30, decoder=decoder)
     reader.meddler.at(at, lambda: move(reader, reader.in_order[0], to))
     reader.until(lambda: len(reader.meddler.seen) >= at)
@@ -228,8 +228,8 @@ def test_a_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, a
 
 
 @both_decoders
-def test_a_reset_waits_for_records_that_were_put_back(lab, decoder):
-    """They come before the first record that retention has left."""
+def test_reset_waits_for_records_that_were_put_back(lab, decoder):
+    """These records arrive before the first record that retention has kept."""
     reader = Meddled(lab, records=5, decoder=decoder)
     consumer = reader.consumer
     reader.meddler.at(10, lambda: consumer.pause(reader.in_order[0]))
@@ -244,7 +244,7 @@ def test_a_reset_waits_for_records_that_were_put_back(lab, decoder):
 
 @both_decoders
 def test_returned_records_are_referenced_by_the_caller_only(lab, decoder):
-    """A program that works for minutes can free each of them."""
+    """A program that works on its records for minutes can free each record."""
     (tp,) = lab.topic("t", 1, records=100)
     making = Making()
     reader = Reader(
@@ -257,8 +257,8 @@ def test_returned_records_are_referenced_by_the_caller_only(lab, decoder):
 
 
 @pytest.mark.contract("P14")
-def test_a_close_purges_the_records_that_a_failed_poll_had_taken(lab):
-    """The event counts them, and nothing of them stays in memory."""
+def test_close_purges_the_records_that_a_failed_poll_had_taken(lab):
+    """The event counts these records, and none of them stays in memory."""
     tps, making = lab.topic("t", 2, records=10), Making(fails_at=15)
     reader = Watching(lab, tps=tps, value_deserializer=making, decoder="compiled")
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""A poll reads all positions only if a position or a leader is new."""
+"""A poll reads all positions only if a position or a leader has changed."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.sim.reading import Reader
 
 @simulated(seeds=1)
 def test_poll_validates_positions_only_after_a_new_position_or_leader(lab, monkeypatch):
-    """Upstream compares all positions in each poll, which takes most of its time."""
+    """In each poll kafka-python compares all positions, which takes most of the time."""
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.take(20)
@@ -54,7 +54,7 @@ UNSETTLING = {
 def test_poll_reads_all_states_only_while_a_position_is_unsettled(
     lab, monkeypatch, how
 ):
-    """Upstream reads all of them three times in each poll."""
+    """kafka-python reads all states three times in each poll."""
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[first, second])
     reader.take(20)

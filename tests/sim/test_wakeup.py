@@ -1,4 +1,4 @@
-"""``wakeup()`` ends a poll that waits, and no other call (P19)."""
+"""``wakeup()`` ends a poll that is waiting, and no other call (P19)."""
 
 import threading
 
@@ -28,7 +28,7 @@ def polling(reader, seconds=AN_HOUR):
 
 
 def wakes(lab, waiting, reader):
-    """Wake a poll, and assert that it ends at once."""
+    """Wake a poll, and assert that the poll ends immediately."""
     assert waiting.is_alive()
     began = lab.now
     reader.consumer.wakeup()
@@ -39,8 +39,8 @@ def wakes(lab, waiting, reader):
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_a_wakeup_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
-    """P19: another thread wakes it; the next poll waits again and loses no record."""
+def test_wakeup_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
+    """P19: another thread wakes the poll; the next poll waits again and loses no record."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for _ in range(3):
@@ -54,8 +54,8 @@ def test_a_wakeup_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
 
 @in_flight
 @simulated(seeds=1, nightly=50)
-def test_a_wakeup_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
-    """P19: the moments are drawn; if the poll has ended, the next one is woken."""
+def test_wakeup_at_any_time_during_a_poll_is_not_missed(lab, *, in_flight):
+    """P19: the times are random; if the poll has ended, the next poll is woken."""
     reader = parked(lab, in_flight=in_flight)
     for _ in range(9):
         waiting = polling(reader)
@@ -67,7 +67,7 @@ def test_a_wakeup_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
 
 
 @both_ways
-def test_a_wakeup_between_polls_ends_the_next_one(lab, how):
+def test_wakeup_between_polls_ends_the_next_poll(lab, how):
     (tp,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     reader.take(1)
@@ -82,10 +82,10 @@ def test_a_wakeup_between_polls_ends_the_next_one(lab, how):
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
-def test_a_wakeup_as_the_time_of_an_iteration_ends_stops_it_once(
+def test_wakeup_at_the_time_limit_of_an_iteration_stops_only_that_iteration(
     lab, monkeypatch, *, is_traced
 ):
-    """P19: the next iteration waits."""
+    """P19: the next iteration waits for its full time."""
     if is_traced:
         trace(monkeypatch)
     (tp,) = lab.topic("t", records=1)
@@ -110,8 +110,8 @@ def test_a_wakeup_as_the_time_of_an_iteration_ends_stops_it_once(
 
 
 @both_ways
-def test_a_wakeup_in_a_signal_handler_ends_the_poll(lab, how):
-    """P19: ``wakeup`` takes no lock; here it comes while the poll uses the ledger."""
+def test_wakeup_in_a_signal_handler_ends_the_poll(lab, how):
+    """P19: ``wakeup`` takes no lock, and is called while the poll uses the ledger."""
     reader = parked(lab, in_flight=True, how=how)
     ledger = reader.consumer._safe_ledger
     begin_call = ledger.begin_call
@@ -133,8 +133,8 @@ def test_a_wakeup_in_a_signal_handler_ends_the_poll(lab, how):
     "api", ["JoinGroup", "SyncGroup", "OffsetFetch", "FindCoordinator"]
 )
 @simulated(seeds=1, nightly=5)
-def test_a_wakeup_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
-    """P19: the request goes on, and later polls use its answer: no request is sent twice."""
+def test_wakeup_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
+    """P19: the request continues, and later polls use its response without a new request."""
     tps = lab.topic("t", 2, records=3)
     assigned = []
     listener = Listener(assigned.append)
@@ -159,7 +159,7 @@ def test_a_wakeup_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
     assert [one for one in assigned if one] == [set(tps)]
 
 
-def test_a_wakeup_does_not_interrupt_a_listener(lab):
+def test_wakeup_does_not_interrupt_a_listener(lab):
     tps = lab.topic("t", 2, records=3)
     done = []
 
@@ -188,7 +188,7 @@ def _position(consumer, tp):
     ("api", "call"),
     [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
 )
-def test_a_wakeup_ends_no_other_call(lab, api, call):
+def test_wakeup_ends_no_other_call(lab, api, call):
     (tp,) = lab.topic("t", records=3)
     consumer = SafeConsumer(**lab.settings(group_id="g"))
     consumer.assign([tp])
@@ -211,8 +211,8 @@ def test_a_wakeup_ends_no_other_call(lab, api, call):
 
 @both_protocols
 @simulated(seeds=1, nightly=10)
-def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor):
-    """The requests of the polls go on, and another member is not delayed."""
+def test_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor):
+    """The requests of the polls continue, and another member is not delayed."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
 

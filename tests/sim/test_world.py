@@ -1,4 +1,4 @@
-"""The world itself: its clock, turns and threads, and the history that a seed gives."""
+"""A world's clock, turns and threads, and the history that its seed determines."""
 
 import gc
 import random
@@ -17,7 +17,7 @@ from tests.sim.world import DeadlockError, EndlessError, NotYetError, Process, W
 
 
 def run(main, seed=0, **more):
-    """Play a function that needs no Kafka."""
+    """Run, in a world, a function that needs no Kafka."""
     world = World(seed, **more)
     return world.run(lambda: main(world))
 
@@ -68,7 +68,7 @@ def failing_thread(world):
 
 
 def turns_without_sleep(world):
-    """Others have their turns meanwhile, but time hardly passes."""
+    """Other tasks get their turns, but time hardly passes."""
     threads(lambda: [world.give_way() for _ in range(10**7)])
     world.sleep(1e6)
 
@@ -82,27 +82,27 @@ ENDED = {
 
 
 @pytest.mark.parametrize("main", ENDED, ids=lambda main: main.__name__)
-def test_world_that_cannot_go_on_is_ended_with_the_reason(main):
+def test_world_that_cannot_continue_raises_an_error_with_the_reason(main):
     error, reason = ENDED[main]
     with pytest.raises(error, match=reason):
         run(main, limit=7200)
 
 
-def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
-    """The loop in kafka-python that refreshes metadata wrote 7 GB within one turn."""
+def test_loop_that_logs_an_error_forever_is_stopped(monkeypatch):
+    """In one turn kafka-python's metadata loop has written 7 GB of logs."""
 
     def no_timers(*_):
         message = "as planned"
         raise TypeError(message)
 
-    play(lambda _: None)  # the first world of a process runs another one before it
+    play(lambda _: None)  # a warm-up world runs before the first world of a process
     monkeypatch.setattr(NetworkSelector, "call_later", no_timers)
     with pytest.raises(EndlessError, match=r"(?s)20000 looks at .* _refresh_loop <"):
         play(lambda lab: lab.member(SafeConsumer, "orders"))
 
 
 def test_busy_processes_do_not_slow_each_other_down():
-    """The turns of one process would cost 76 seconds."""
+    """The same turns in a single process would take 76 virtual seconds."""
 
     def main(world):
         def work():
@@ -117,11 +117,10 @@ def test_busy_processes_do_not_slow_each_other_down():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_world_that_is_over_is_collected(*, fails, caplog):
-    """One process plays hundreds of worlds; a failed one leaves its threads in the middle."""
-    caplog.set_level(
-        "CRITICAL", "kafka"
-    )  # a record of a log keeps the frames of its error
+def test_finished_world_is_garbage_collected(*, fails, caplog):
+    """One process plays hundreds of worlds, and a failed world leaves unfinished threads."""
+    # A captured log record would keep the frames of its error.
+    caplog.set_level("CRITICAL", "kafka")
     worlds = []
 
     def scenario(lab):
@@ -156,7 +155,7 @@ def test_world_names_and_unwinds_the_threads_that_run_at_its_end():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_lock_lets_one_thread_in(seed):
+def test_lock_admits_one_thread_at_a_time(seed):
     def main(_):
         lock, count = threading.Lock(), [0]
 
@@ -175,7 +174,7 @@ def test_lock_lets_one_thread_in(seed):
 
 
 def test_world_leaves_no_thread_behind():
-    """Python would make a dummy thread of the first task, and keep it forever."""
+    """Python would create a dummy thread for the first task, and keep it forever."""
     before, seen = set(threading.enumerate()), []
     World().run(lambda: seen.append(threading.current_thread()))
     assert seen == [threading.main_thread()]
@@ -183,7 +182,7 @@ def test_world_leaves_no_thread_behind():
 
 
 def _life_of_a_group(lab):
-    """Return the requests of two clients of two kinds and a producer, with two faults."""
+    """Return the requests of two different consumers and a producer, with two faults."""
     lab.topic("t", 4, records=20)
     a = lab.member(SafeConsumer, "t", name="a")
     b = lab.member(KafkaConsumer, "t", name="b")
@@ -205,7 +204,7 @@ def _life_of_a_group(lab):
 
 @pytest.fixture
 def drawing():
-    """Draw on a thread outside the world, as the unclosed client of another test does."""
+    """Draw random numbers on a real thread, as an unclosed client of another test does."""
     stop = []
 
     def draw():
@@ -225,18 +224,18 @@ def drawing():
     [pytest.param(0, 0.0, marks=pytest.mark.nightly), (1, 0.05)],
 )
 def test_same_seed_gives_the_same_history(seed, preempt):
-    """Every request comes at the same microsecond, from the same client."""
+    """Every request arrives in the same microsecond, from the same client."""
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert len(first) > 100
 
 
-def test_another_seed_gives_another_history():
+def test_different_seeds_give_different_histories():
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(3)}) == 3
 
 
 def test_end_of_a_world_logs_no_error(caplog):
-    """kafka-python would log that an unwound thread crashed."""
+    """kafka-python would log an unwound thread as a crash."""
 
     def leave(lab):
         lab.topic("t", 1, records=1)

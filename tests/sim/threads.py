@@ -1,24 +1,25 @@
 """
-Plays time, threads, locks and queues in a world.
+Simulates time, threads, locks and queues in a world.
 
-The module replaces only names of the standard library; in addition `network.register`
-gives kafka-python's tasks and batches an order, and the churn keeps the collector from
-closing producers. Outside a running world, and in other threads of the operating
-system, everything is as it was: a pytest process that has installed it runs ordinary
-tests, too. ``install()`` must run before kafka, safeconsumer and concurrent.futures are
-imported, because those make default arguments and globals of these names.
+The module replaces only names of the standard library. In addition, `network.register`
+gives kafka-python's tasks and batches an order, and the churn tests keep the garbage
+collector from closing producers. Outside a running world, and in other threads of the
+operating system, the real functions stay in use, so a pytest process that has called
+``install()`` can run ordinary tests, too. ``install()`` must run before kafka,
+safeconsumer and concurrent.futures are imported, because these modules copy the names
+into default arguments and globals.
 
 Condition, Event, Semaphore, Barrier, Timer, queue.Queue, thread pools and asyncio stay
-Python's own: they consist of Lock, RLock, Thread and get_ident, which are simulated
-here.
+Python's own, because they are built from Lock, RLock, Thread and get_ident, which this
+module simulates.
 """
 
 import asyncio
 import asyncio.events
-import multiprocessing  # noqa: F401 - it takes the real names first
+import multiprocessing  # noqa: F401 - imported first, to use the real names
 import queue
 import random
-import ssl  # noqa: F401 - so does this
+import ssl  # noqa: F401 - imported first for the same reason
 import threading
 import time
 import uuid
@@ -45,23 +46,23 @@ _real_queue = queue.SimpleQueue
 _real_uuid4 = uuid.uuid4
 _real_sleep = time.sleep
 
-cpu_seconds = time.process_time  # for programs that measure a world
+cpu_seconds = time.process_time  # the real CPU clock, for programs that measure a world
 
 
 def world():
-    """Return the world that the caller is in; None outside."""
+    """Return the world in which the caller runs, or None outside a world."""
     one = World.current
     return one if one is not None and _real_ident() == _OS_THREAD else None
 
 
 def _task():
-    # As world(), written out: each lock of a thread asks.
+    # The body of world(), inlined because every lock operation calls this function.
     one = World.current
     return one.task if one is not None and _real_ident() == _OS_THREAD else None
 
 
 class Lock:
-    """A lock between simulated threads. Any waiting thread may be next, as in CPython."""
+    """A lock for simulated threads; any waiting thread may acquire it next, as in CPython."""
 
     __slots__ = ("__weakref__", "_is_held", "_waiters")
 
@@ -70,7 +71,7 @@ class Lock:
         self._waiters = []
 
     def acquire(self, blocking=True, timeout=-1):
-        """Take it; False if that would take too long."""
+        """Acquire the lock; return False if the timeout passes first."""
         one = World.current
         if one is None or one.is_over:
             return self._take_at_the_end(one, may_wait=blocking)
@@ -84,7 +85,7 @@ class Lock:
         return True
 
     def _take_at_the_end(self, one, *, may_wait):
-        """Take it at the end of a world, where no task may wait any more."""
+        """Acquire the lock at the end of a world, when no task can wait any more."""
         if self._is_held:
             if may_wait and one is not None:
                 raise GreenletExit
@@ -128,7 +129,7 @@ class Lock:
 
 
 class EitherLock:
-    """A lock of an older module: a real lock outside a world, a simulated one inside."""
+    """A lock that is real outside a world and simulated inside, for an older module."""
 
     def __init__(self):
         self._real = _real_lock()
@@ -146,7 +147,7 @@ class EitherLock:
 
 
 class SimpleQueue:
-    """queue.SimpleQueue: C's queue outside a world, Python's inside."""
+    """A queue.SimpleQueue: the C implementation outside a world, the Python one inside."""
 
     def __new__(cls):
         return _real_queue() if world() is None else queue._PySimpleQueue()
@@ -155,7 +156,7 @@ class SimpleQueue:
 
 
 class _Life:
-    """The task and the end of a simulated thread."""
+    """The task of a simulated thread, and whether the thread has ended."""
 
     def __init__(self, task):
         self.task = task
@@ -200,7 +201,7 @@ def _join(thread, timeout=None):
     if life is None:
         _real_join(thread, timeout)
         return
-    if one is None:  # its world has ended
+    if one is None:  # the thread's world has ended
         return
     end = None if timeout is None else one.clock + timeout
     while not life.is_over and (end is None or one.clock < end):
@@ -209,7 +210,7 @@ def _join(thread, timeout=None):
 
 
 def life_of(thread):
-    """Return the ``_Life`` of a simulated thread; None if the thread is a real one."""
+    """Return the ``_Life`` of a simulated thread, or None for a real thread."""
     return getattr(thread, "_sim_life", None)
 
 
@@ -227,16 +228,17 @@ def get_ident():
 
 
 def current_thread():
-    """Return the caller's thread: the main thread for the first task of a world."""
+    """Return the caller's thread, which is the main thread for the first task of a world."""
     task = _task()
     if task is None:
         return _real_current()
-    # Python's own function would make a dummy for this number, and keep it forever.
+    # Python's own function would create a dummy thread for this number and keep it
+    # forever.
     return threading.main_thread() if task.thread is None else task.thread
 
 
 def enumerate_threads():
-    """Return the threads that are alive, those of the caller's world included."""
+    """Return the living threads, including those of the caller's world."""
     one = world()
     played = [] if one is None else [task.thread for task in one.running()]
     return [*_real_enumerate(), *(thread for thread in played if thread is not None)]
@@ -269,7 +271,7 @@ def _sleep(seconds):
 
 def _clock(real, played):
     def tell():
-        # The same as world(), written out, as this function is called most often.
+        # The body of world(), inlined because this function is called most often.
         one = World.current
         if one is None or _real_ident() != _OS_THREAD:
             return real()
@@ -283,16 +285,16 @@ def _nanoseconds(played):
 
 
 def install():
-    """Play time and threads from now on, in every world; a second call does nothing."""
+    """Simulate time and threads in every world from now on; a second call does nothing."""
     if threading.get_ident is get_ident:
         return
     _install_clocks()
     _install_threads()
     network.install(world)
-    # The function for event loops, and the only way to change threads beside one.
+    # asyncio keeps the running event loop per thread, so each task has its own.
     World.carried.append((asyncio._get_running_loop, asyncio._set_running_loop))
-    # It holds this lock while it starts a thread.
-    import concurrent.futures.thread as pool  # noqa: PLC0415 - by now it takes ours
+    # concurrent.futures holds this lock while it starts a thread.
+    import concurrent.futures.thread as pool  # noqa: PLC0415 - imported late, to use the simulated names
 
     pool._global_shutdown_lock = EitherLock()
 
@@ -308,7 +310,7 @@ def _install_clocks():
         in_ns = f"{name}_ns"
         setattr(time, in_ns, _clock(getattr(time, in_ns), _nanoseconds(played)))
     time.sleep = _sleep
-    # These modules have their own names for the function.
+    # These modules have their own references to the function.
     queue.time = threading._time = time.monotonic
 
 

@@ -1,10 +1,10 @@
 """
-Runs programs in virtual time: the clock jumps, and tasks take turns.
+Runs programs in virtual time, on a clock that jumps from timer to timer.
 
-This module knows nothing of Kafka and patches nothing. A task is a greenlet; one runs at
-a time, until it parks. The seed decides which of the runnable tasks is next. If there is
-none, the clock jumps to the next timer; without a timer the world is in a deadlock, which
-is raised at once with every task's place.
+This module does not depend on Kafka and patches nothing. A task is a greenlet; one task
+runs at a time, until it parks. The seed decides which runnable task is next. If no task
+is runnable, the clock jumps to the next timer. If no timer is set either, the world is
+deadlocked, and raises an error with the stack of every task.
 """
 
 import gc
@@ -20,15 +20,15 @@ from typing import Any, ClassVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
+EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world starts
 LIMIT = 100_000.0  # virtual seconds; a longer world waits for an event that never comes
 _NEVER = float("inf")
 _BEGIN = 1000.0  # the monotonic clock's first reading; programs compare it with zero
-_LOOK = 1e-6  # seconds; otherwise a deadline 1e-14 s away would never pass
+_LOOK = 1e-6  # seconds by which a reading advances the clock, so that deadlines pass
 _TURN = 100e-6  # seconds that a turn costs, about as much as a real one
 _LONGEST_TURN = 0.01  # seconds that a turn costs if the process has not slept for long
-_UNWINDINGS = 20  # how often a task may refuse to end
-# Readings of the clock in one turn; our tests' programs make at most 2,416.
+_UNWINDINGS = 20  # how many times a task may catch GreenletExit and continue
+# The most readings of the clock in one turn; our tests' programs make at most 2,416.
 _LOOKS = 20_000
 _ALL_LOOKS = _LOOKS * _LOOK
 _BUSIEST = 50_000  # turns without sleep; our tests' programs take at most 7,649
@@ -36,23 +36,23 @@ _OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")
 
 
 class DeadlockError(AssertionError):
-    """No task can run and no timer is set; the message has every task's place."""
+    """No task can run and no timer is set; the message has the stack of every task."""
 
 
 class NotYetError(AssertionError):
-    """A condition did not become true within the virtual time given."""
+    """A condition did not become true within the given virtual time."""
 
 
 class EndlessError(BaseException):
     """
-    A task loops without an end, and its log would fill the memory.
+    A task loops endlessly, and its log would fill the memory.
 
-    The class is not an ``Exception``: such a loop logs exceptions, and goes on.
+    This class is not an ``Exception`` because such a loop logs exceptions and continues.
     """
 
 
 class Timer:
-    """A call that is due at a time; it can be cancelled."""
+    """A call that is due at a given time and can be cancelled."""
 
     __slots__ = ("at", "call")
 
@@ -65,7 +65,7 @@ class Timer:
 
 
 class Process:
-    """Tasks that are frozen, killed and cut off together, and share a wall clock."""
+    """Tasks that share a wall clock and are frozen, killed and disconnected together."""
 
     def __init__(self, name):
         self.name = name
@@ -73,21 +73,21 @@ class Process:
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
         self._busy = 0  # turns of its tasks since the process last slept
-        self._slept = 0  # the world's sleep at the last turn
+        self._slept = 0  # the world's `_slept` at the last turn
 
     def __repr__(self):
         return self.name
 
     @property
     def is_able(self):
-        """Return whether its tasks can run."""
+        """Return whether the tasks of this process can run."""
         return not (self.is_frozen or self.is_dead)
 
     def take_turn(self, slept):
         """
-        Count a turn; return how many it has taken without sleep.
+        Count a turn, and return how many turns the process has taken without sleeping.
 
-        Each process has its own machine: other processes do not slow it down.
+        Each process has a machine of its own, so other processes do not slow it down.
 
         Args:
             slept: the number of turns for which the world has slept so far.
@@ -110,13 +110,13 @@ class Task(greenlet):
         self.carried = [None] * len(world.carried)
 
     def wake(self):
-        """Let it run again, unless it runs or is about to."""
+        """Let the task run again if it is parked."""
         if self.is_parked:
             self.is_parked = False
             self.world.runnable.append(self)
 
     def place(self):
-        """Return the calls in which the task waits, the innermost first."""
+        """Return the calls in which the task waits, innermost first."""
         frame = sys._getframe() if self is self.world.task else self.gr_frame
         if frame is None:
             return "before its first turn"
@@ -130,22 +130,23 @@ class Task(greenlet):
 
 class World:
     """
-    Runs a function, and all tasks that it starts, in virtual time.
+    Runs a function, and all tasks that the function starts, in virtual time.
 
     Args:
-        seed: decides everything that is drawn.
-        preempt: how likely a task loses its turn where it takes a lock.
-        limit: virtual seconds after which the world is ended.
+        seed: the seed of all random choices.
+        preempt: the probability that a task loses its turn when it acquires a lock.
+        limit: virtual seconds after which the world raises an error.
     """
 
     current: ClassVar["World | None"] = None  # the running world
-    # Functions that read and write Python's state of a thread; each task has its own state.
+    # Functions that get and set Python's per-thread state; each task has its own state.
     carried: ClassVar[list[tuple[Callable[[], Any], Callable[[Any], None]]]] = []
 
     def __init__(self, seed=0, *, preempt=0.0, limit=LIMIT):
         self.seed = seed
-        self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
-        # For draws by the client: a real thread that another test has left may draw, too.
+        self.rng = random.Random(seed)  # noqa: S311 - its numbers are not secret
+        # For the client's random choices; an earlier test's thread may draw from
+        # `random` itself.
         self.chance = random.Random(seed)  # noqa: S311 - as above
         self.preempt = preempt
         self.limit = limit
@@ -159,12 +160,11 @@ class World:
         self.outside = Process("test")
         self.runnable = []
         self.tasks = []
-        self.still_ran = ()  # the tasks that ran at the end
-        self.serial = itertools.count(
-            1
-        )  # for objects without an order besides their address
-        self._slept = 0  # turns that the jumps of the clock make up for
-        self._turn_limit = _NEVER  # when the clock was read too often
+        self.still_ran = ()  # the tasks that were still running at the end
+        # For objects whose only other order is their address.
+        self.serial = itertools.count(1)
+        self._slept = 0  # the time slept so far, as a number of turns
+        self._turn_limit = _NEVER  # a turn that reads a later time is endless
         self._order = itertools.count()
         self._timers = []
         self._first = None
@@ -174,11 +174,11 @@ class World:
 
     @property
     def now(self):
-        """Return the virtual seconds since the beginning."""
+        """Return the virtual seconds since the world started."""
         return self.clock - _BEGIN
 
     def monotonic(self):
-        """Return the time. Each reading moves the clock, so every deadline is reached."""
+        """Return the time; each reading advances the clock, so that every deadline passes."""
         self.clock += _LOOK
         if self.clock > self._turn_limit:
             # The hub raises the error again if a task catches it.
@@ -188,11 +188,11 @@ class World:
         return self.clock
 
     def wall(self):
-        """Return the time of the caller's process, in seconds since the epoch."""
+        """Return the wall-clock time of the caller's process, in seconds since the epoch."""
         return EPOCH + self.monotonic() - _BEGIN + self.process.skew
 
     def call_later(self, delay, call):
-        """Call a function after a delay, outside any task: it must not wait."""
+        """Call a function after a delay, outside any task; the function must not wait."""
         at = self.clock + delay if delay > 0 else self.clock
         timer = Timer(at, call)
         heapq.heappush(self._timers, (at, next(self._order), timer))
@@ -205,7 +205,7 @@ class World:
         return self.outside if self.task is None else self.task.process
 
     def spawn(self, target, name="task", process=None):
-        """Start a task; its first turn comes when the caller has given up its own."""
+        """Start a task; its first turn comes after the caller has given up the turn."""
         task = Task(self, lambda: self._live(target), name, process or self.process)
         self.tasks.append(task)
         task.is_parked = True
@@ -213,7 +213,7 @@ class World:
         return task
 
     def running(self):
-        """Return the tasks of living processes that have not ended, but the test's own."""
+        """Return the unfinished tasks of living processes, except the test's own task."""
         return [
             one
             for one in self.tasks
@@ -221,7 +221,7 @@ class World:
         ]
 
     def park(self, timeout=None):
-        """Wait until another task wakes this one, or until this many seconds are over."""
+        """Wait until another task wakes the caller, or until the seconds have passed."""
         if self.is_over:
             raise GreenletExit
         task = self.task
@@ -233,7 +233,7 @@ class World:
             timer.cancel()
 
     def give_way(self):
-        """Let other tasks go first, perhaps."""
+        """Give up the turn; another task may run first."""
         if self.is_over:
             raise GreenletExit
         task = self.task
@@ -259,7 +259,7 @@ class World:
             what: the condition in words, for the error.
 
         Raises:
-            NotYetError: it did not become true in time.
+            NotYetError: the condition did not become true in time.
         """
         end = self.clock + seconds
         while not (found := condition()):
@@ -272,7 +272,7 @@ class World:
     # Running
 
     def run(self, main):
-        """Run until ``main`` has returned, end all other tasks; return its result."""
+        """Run until ``main`` returns, end all other tasks, and return its result."""
         __tracebackhide__ = True
         assert World.current is None, "one world at a time"
         self.hub = getcurrent()
@@ -312,7 +312,7 @@ class World:
                 self._crash = error
 
     def _step(self):
-        """Call the timers that are due; then give a task its turn, or let time pass."""
+        """Call the timers that are due; then give one task its turn, or advance the clock."""
         __tracebackhide__ = True
         if self._timers and self._timers[0][0] <= self.clock:
             self._call_what_is_due()
@@ -339,12 +339,12 @@ class World:
                 call()
 
     def _turn(self, task):
-        """Let a task run. A turn costs more time the longer the process has not slept."""
+        """Let a task run; its turn costs more time the longer its process has not slept."""
         self.runnable.remove(task)
         self.turns += 1
         busy = task.process.take_turn(self._slept)
         self.clock += min(_LONGEST_TURN, _TURN * (1 + busy / 100))
-        # A context manager would cost too much at each turn.
+        # A context manager would cost too much time in each turn.
         self._enter(task)
         try:
             if busy > _BUSIEST:
@@ -387,16 +387,16 @@ class World:
             self.clock += ahead
 
     def picture(self):
-        """Return the place of every task, a line for each."""
+        """Return the stacks of all unfinished tasks, one task per line."""
         alive = [one for one in self.tasks if not one.dead]
         lines = [f"\n  {one.process}/{one.name}: {one.place()}" for one in alive]
         return f"virtual second {self.now:.3f}, seed {self.seed}{''.join(lines)}"
 
     def _end(self):
         """
-        Unwind every task: it gets GreenletExit where it is, and may not wait.
+        Unwind every task with GreenletExit; no task can wait any more.
 
-        No log line is written: a client would call it a crash.
+        Logging is disabled, because a client would log the unwinding as a crash.
         """
         self.is_over = True
         before = logging.root.manager.disable

@@ -1,4 +1,4 @@
-"""The kit's fixtures accept a broker of testcontainers, and holds work on it."""
+"""Tests the test kit's fixtures, and a pause, with a broker of testcontainers."""
 
 import gc
 
@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kafka_broker():
-    """Return the broker of docs/how-to/test-your-code.md; pull its image if needed."""
+    """Lend the container that docs/how-to/test-your-code.md shows; pull a missing image."""
     from docker.errors import DockerException  # noqa: PLC0415 - half a second
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
     from testcontainers.kafka import KafkaContainer  # noqa: PLC0415
@@ -29,10 +29,10 @@ def kafka_broker():
         pytest.skip(f"no Docker engine answers: {error}")
     with KafkaContainer() as container:
         yield container
-    gc.collect()  # clean up sockets that it left open, while an open socket is not an error
+    gc.collect()  # sockets that the container left open are no error here
 
 
-def test_a_pause_survives_a_rebalance(
+def test_pause_survives_a_rebalance(
     kafka_topic, make_consumer, make_producer, force_rebalance
 ):
     topic = kafka_topic(partitions=2)

@@ -1,4 +1,4 @@
-"""Processes that tests start end with them, even if the tests fail, hang or are killed."""
+"""Tests that no process outlives its test, even if the test fails or is killed."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ LONG = "time.sleep(600)"
 
 
 def is_alive(pid):
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -25,8 +25,8 @@ def is_alive(pid):
     return state != "Z"
 
 
-def test_program_that_does_not_end_is_killed_when_its_test_fails():
-    """Popen would wait for the program forever at the end of the block."""
+def test_program_that_ignores_sigterm_is_killed_when_its_test_fails():
+    """The context manager of ``Popen`` would wait for the program forever."""
     deaf = [sys.executable, "-c", f"{DEAF}print('up', flush=True); {LONG}"]
 
     def outlives():
@@ -42,8 +42,8 @@ def test_program_that_does_not_end_is_killed_when_its_test_fails():
     assert started[0].returncode == -signal.SIGKILL
 
 
-def test_children_of_an_ended_program_are_ended(tmp_path):
-    """A driver that dies leaves its workers running."""
+def test_children_of_an_exited_program_are_killed(tmp_path):
+    """A Spark driver that dies, for example, leaves its workers running."""
     log = tmp_path / "log"
     with logged(["sh", "-c", "sleep 600 & echo $!"], log) as program:
         code_of(program)
@@ -53,7 +53,7 @@ def test_children_of_an_ended_program_are_ended(tmp_path):
 
 
 def test_broker_data_of_killed_tests_are_removed(tmp_path):
-    """The data stay in memory, some 10 MB for each broker, until the machine restarts."""
+    """The data of each broker occupy some 10 MB of memory until the machine restarts."""
     program = (
         "import os, sys; from pathlib import Path; "
         "from tests.harness.brokers.java import folder_for_data; "
@@ -72,8 +72,8 @@ sleep 600
 """
 
 
-def test_ended_ci_run_ends_all_its_steps(tmp_path):
-    """A shell would first wait for the running step, and leave parallel steps running."""
+def test_terminated_ci_run_terminates_all_its_steps(tmp_path):
+    """Without a trap a shell would wait for one step, and leave parallel steps running."""
     for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""The benchmarks find the last landed state, and each arm runs the code of its state."""
+"""Tests how benchmarks find the last landed state, and which code each arm runs."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def clone(tmp_path):
 
 
 def test_commit_of_main_is_compared_with_the_day_before(clone):
-    """If all commits are younger, the parent counts, so a clone with two commits has one."""
+    """If all commits are younger than a day, the commit is compared with its parent."""
     first = commit(clone, NOW - DAY - 2)
     commit(clone, NOW - DAY + 1)
     commit(clone, NOW)
@@ -47,7 +47,7 @@ def test_commit_of_main_is_compared_with_the_day_before(clone):
 
 
 def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
-    """Origin's main counts, if it exists: unpushed commits have not landed."""
+    """If there is an origin, its main branch decides: unpushed commits have not landed."""
     pushed = commit(clone, NOW)
     git(clone, "checkout", "-q", "-b", "work")
     commit(clone, NOW + 1)
@@ -58,8 +58,8 @@ def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
     assert states.landed(clone) == pushed
 
 
-def test_an_arm_has_the_package_of_its_state(tmp_path):
-    """The arm also has the benchmarks of this checkout, in which it runs."""
+def test_arm_imports_the_package_of_its_state(tmp_path):
+    """The arm imports the benchmarks from this checkout."""
     (tmp_path / "safeconsumer.py").touch()
     code = "import safeconsumer, tests.bench.memory; print(safeconsumer.__file__)"
     command = [sys.executable, "-c", code]

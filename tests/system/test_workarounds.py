@@ -1,11 +1,11 @@
 """
-Shows when a workaround can go: until then kafka-python's own consumer fails as before.
+Tests that kafka-python still has the defects for which this package has workarounds.
 
-The pages in design/ list defects that this package works around; for each one a test runs
-the stock client. If a test fails, upstream has repaired the defect: then the
-workaround and its row in the table may go. Most of these tests are the tests of our own
-consumer in the simulated world, which the stock client must fail (``stock_fails``);
-this module has the others.
+The pages in design/ list these defects, and a test runs the stock client for each. If
+such a test fails, upstream has repaired the defect, and the workaround and its row in
+the table can be removed. Most of these tests are tests of our own consumer in the
+simulated world that the stock client must fail (``stock_fails``). This module has the
+other tests.
 """
 
 import gc
@@ -48,7 +48,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
         print("spins", flush=True)
         os._exit(0)
 
-    # Of its own processor time: a poll that does not wait takes a hundredth of that.
+    # The limit is in CPU time, of which a poll that does not wait uses a hundredth.
     signal.signal(signal.SIGVTALRM, spins)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.3)
     consumer.poll(0)
@@ -56,10 +56,10 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 """
 
 
-@pytest.mark.timeout(180)  # for the start of a process, whose endless loop ends itself
+@pytest.mark.timeout(180)  # the process must start, and then stops its own loop
 @pytest.mark.parametrize("kind", range(len(KINDS)))
-def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind):
-    """The poll never stops asking a batch whose generator has raised."""
+def test_stock_poll_after_an_unreadable_batch_never_returns(kind):
+    """The poll keeps iterating over a batch whose generator has raised."""
     done = ran_python("-W", "ignore", "-c", _STOCK, kind, timeout=150)
     assert (done.stdout, done.stderr) == ("raised\nspins\n", "")
 
@@ -70,9 +70,9 @@ def logged(caplog):
         yield caplog
 
 
-def test_a_password_is_in_the_log(logged):
-    """Every request is logged when it is sent; the admin client logs its settings."""
-    secret = "guess-71d2ba90"  # noqa: S105 - the test has to find it
+def test_stock_clients_log_passwords(logged):
+    """Upstream logs every request that it sends, and the settings of admin clients."""
+    secret = "guess-71d2ba90"  # noqa: S105 - the test searches for this text
     parser = KafkaProtocol(client_id="me")
     login = b"member\0member\0" + secret.encode()
     parser.send_request(SaslAuthenticateRequest(version=2, auth_bytes=login))
@@ -89,7 +89,7 @@ def test_a_password_is_in_the_log(logged):
 
 @of_our_connections
 @pytest.mark.parametrize("way", WAYS)
-def test_a_socket_is_left_to_the_collector(way):
+def test_stock_client_leaves_a_socket_to_the_garbage_collector(way):
     """The handshake fails or is cut short, or the connection is closed with unsent bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server, resource_warnings() as found:
         way(KafkaNetClient, server)
@@ -98,7 +98,7 @@ def test_a_socket_is_left_to_the_collector(way):
 
 
 @simulated(seeds=1)
-def test_a_client_that_may_create_no_topics_asks_for_their_creation(lab):
+def test_stock_client_without_topic_creation_requests_the_creation_of_topics(lab):
     """``allow_auto_create_topics=False`` does not reach the request."""
     asked = []
     lab.cluster.on_request = lambda entry, message: (

@@ -206,7 +206,7 @@ def test_program_that_does_not_exit_is_killed():
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Replace the clock of bounds; each check takes a second, half of it without a core."""
+    """Make each check of a bound take a second, half of it as a wait for a core."""
     machine = Machine(**{"1": 0.5})
 
     def bound(limit):

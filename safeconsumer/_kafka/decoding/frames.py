@@ -22,8 +22,9 @@ class FrameParser(KafkaProtocol):
     Differences from upstream 3.0.12: bytes that were received into :meth:`room` are not
     copied again, and a response is decoded in place. 64 KiB are kept between responses.
 
-    A parser adopts this class by ``__class__`` before the first byte arrives (then call
-    :meth:`prepare`). Like upstream's parser, it accepts any number of bytes at any time.
+    Upstream's parser becomes one of this class by assignment to its ``__class__``
+    before the first byte arrives (then call :meth:`prepare`). Like upstream's parser,
+    it accepts any number of bytes at any time.
     """
 
     def prepare(self) -> None:

@@ -28,8 +28,8 @@ except ImportError:  # built without a compiler; choose() then offers no Compile
 log = logging.getLogger(Fetcher.__module__)
 
 _STOPPED = "StopIteration raised unpacking messageset"
-# The records per call of compiled code, a millisecond or two for which signal handlers
-# and other threads wait.
+# The most records per call of compiled code. Signal handlers and other threads wait for
+# such a call, which takes a millisecond or two.
 _AT_ONCE = 10_000
 
 

@@ -76,7 +76,7 @@ class PauseSafeCluster(ClusterMetadata):
         is_older = False
         try:
             super().update_metadata(metadata)
-        finally:  # upstream raises if a topic may not be read
+        finally:  # upstream raises if reading a topic is forbidden
             if self.on_ids is not None:
                 is_older = self.on_ids(ids, self._asked_at)
         self.version += 1

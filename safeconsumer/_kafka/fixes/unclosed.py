@@ -193,7 +193,7 @@ class ClosingManager(KafkaConnectionManager):
             await transport.handshake()
         except BaseException as error:
             transport.close_socket()
-            if not isinstance(error, Exception):  # its loop has ended
+            if not isinstance(error, Exception):  # the loop has ended
                 raise
             message = f"Handshake failed: {error}"  # upstream's words
             raise KafkaConnectionError(message) from error

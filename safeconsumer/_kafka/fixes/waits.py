@@ -27,7 +27,7 @@ class InterruptibleSelector(NetworkSelector):
     wait, the event's lock stays held, and the IO thread and every later call wait
     forever, or the wait raises a ``RuntimeError``. See :class:`InterruptibleEvent`.
 
-    A loop adopts this class by ``__class__``.
+    Upstream's loop becomes one of this class by assignment to its ``__class__``.
     """
 
     def run(self, coro: Any, *args: Any, **limit: float | None) -> Any:  # noqa: ANN401 - upstream's
@@ -112,7 +112,9 @@ def _wait(
     # manager in Python would not suffice, because after an interrupt in its entry the
     # loop would keep the wait.
     try:
-        with net._pending_waiters_lock:  # entering it runs in C, without an interrupt
+        with (
+            net._pending_waiters_lock
+        ):  # the lock is entered in C, without an interrupt
             net._pending_waiters[ended] = state
         begin()
         ended.wait(seconds)

@@ -122,7 +122,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
         """Make this class's attributes; ``wakeup`` interrupts the waits of :meth:`poll`."""
-        self._is_leaving = False  # on a separate connection
+        self._is_leaving = False  # whether a separate connection is leaving the group
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self._net: Any = wakeable_net(self._net, self._waking)
@@ -501,10 +501,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # 2. in that generation, other members may have owned these partitions, and
         #    committed;
         # 3. upstream keeps the positions of partitions that come back, so this member
-        #    would continue at its old positions, and overwrite the others' offsets by
-        # committing. A cooperative member claims its partitions when it joins, so no
-        # other member gets these partitions. A broker may give a follower that joins
-        # again the same generation.
+        #    would continue at its old positions, and commit them over the others' offsets.
+        # A cooperative member claims its partitions when it joins, so no other member
+        # gets these partitions. A broker may give a follower that joins again the same
+        # generation.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation
@@ -561,7 +561,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             # poll() delivers the events, because a hook that runs here would block the
             # IO thread.
-            if self._generation.is_lost():  # others may already own the partitions
+            if self._generation.is_lost():  # others may own the partitions
                 self.ledger.assign(self.ledger.owned(), Cause.LOST)
             elif self.handover is not None:
                 self.handover.before_join()
@@ -661,9 +661,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # that membership has ended
+            if member != self._generation.member_id:  # the membership has ended
                 raise UnknownMemberIdError from error
-            self._fencing_error = error  # upstream only stops its heartbeats
+            self._fencing_error = error  # upstream would only stop sending heartbeats
             raise
 
     # ------------------------------------------------------------ commits
@@ -810,10 +810,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         is_taken = self._subscription.taken_by is not None
         if is_taken and not getattr(offsets, "is_of_worker", False):
             message = (
-                "a Worker or Pump uses this consumer and commits finished records: leave "
-                "out commit(), commit_async() and group_metadata(), with or without offsets; "
-                "they would commit past records that other handlers have not finished. "
-                "Nothing was sent"
+                "a Worker or Pump uses this consumer and commits finished records: "
+                "leave out commit(), commit_async() and group_metadata(), with or "
+                "without offsets; they would commit past records that other handlers "
+                "have not finished. Nothing was sent"
             )
             raise CommitRefusedError(message)
 
@@ -978,7 +978,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             )
         except KafkaTimeoutError:
             return False
-        with subscription._lock:  # atomic with respect to a seek on another thread
+        with subscription._lock:  # atomic with respect to seeks on other threads
             now, moved = self._states_without_position(), self._moves_without_position()
             if subscription.journal is not None:
                 still = [tp for tp in missing if moved.get(tp, 0) == before.get(tp)]
@@ -1081,8 +1081,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @property
     def _skips_uncommitted(self) -> bool:
-        # Whether a partition without a commit starts at the log's end at its next
-        # owner.
+        # Whether the next owner starts a partition without a commit at the log's end.
         strategy = self._subscription._default_offset_reset_strategy
         return strategy == OffsetResetStrategy.LATEST and bool(self.group_id)
 

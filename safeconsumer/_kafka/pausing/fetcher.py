@@ -52,8 +52,9 @@ class PauseSafeFetcher(Fetcher):
     - A lifted hold wakes a waiting ``poll``.
     - If a fetch could not be sent to a broker, the next poll sends another one.
 
-    Construct an object like one of upstream's class, or adopt upstream's object by
-    ``__class__`` and call :meth:`prepare`; it needs a :class:`LedgerSubscription`.
+    Construct an object like one of upstream's class, or assign this class to the
+    ``__class__`` of upstream's object and call :meth:`prepare`; the object needs a
+    :class:`LedgerSubscription`.
 
     Thread rules: the polling thread calls the methods, except :meth:`wake`, which any
     thread may call, and ``_create_fetch_requests`` and ``_fetchable_partitions``, which
@@ -118,7 +119,7 @@ class PauseSafeFetcher(Fetcher):
         if no fetch is in flight.
         """
         self.wait.begin()
-        if self.wakeup.is_asked:  # the wake-up may have come before this wait
+        if self.wakeup.is_asked:  # the wake-up may precede this wait
             self.wait.end()
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
@@ -143,7 +144,8 @@ class PauseSafeFetcher(Fetcher):
         """
         End the wait of :meth:`fetch_records`, if one is under way.
 
-        Thread rules: any thread, and a signal handler; takes no lock.
+        Thread rules: any thread and a signal handler may call this, which takes no
+        lock.
         """
         self.wait.end()
 
@@ -337,7 +339,7 @@ class PauseSafeFetcher(Fetcher):
         self._source = tp, position.offset, False
         batch = buffer.batch
         try:
-            records = buffer.take(most)  # user code: under no lock
+            records = buffer.take(most)  # user code runs under no lock
             self._report_transactional(tp, batch)
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it
@@ -359,7 +361,7 @@ class PauseSafeFetcher(Fetcher):
                 # Otherwise the iteration moves the position, record by record.
                 if state.moves == moves:
                     state.position = end
-                if state.moves != moves:  # a signal handler has sought on this thread
+                if state.moves != moves:  # a signal handler called seek()
                     state.restore_move()
         self._record_lag(state, end)
         return len(records)
@@ -412,7 +414,7 @@ class PauseSafeFetcher(Fetcher):
             if tp not in records:
                 continue
             if subscription.assignment.get(tp) is not state:
-                del records[tp]  # the IO thread has revoked it
+                del records[tp]  # the IO thread has revoked the partition
             elif tp in quiet:
                 del records[tp]
                 self._put_back(tp, state)
@@ -595,7 +597,7 @@ class PauseSafeFetcher(Fetcher):
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
     ) -> None:
-        with self._subscriptions._lock:  # atomic with respect to a seek
+        with self._subscriptions._lock:  # atomic with respect to seeks
             state = self._subscriptions.assignment.get(partition)
             if state is None or not belongs_to(timestamp, state):
                 return
@@ -633,7 +635,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> dict[TopicPartition, Any]:
         subscription = self._subscriptions
         truncations: dict[TopicPartition, Any]
-        with subscription._lock:  # atomic with respect to a seek
+        with subscription._lock:  # atomic with respect to seeks
             before = {
                 tp: subscription.assignment[tp].position
                 for tp in requested_positions

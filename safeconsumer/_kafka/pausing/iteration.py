@@ -270,8 +270,8 @@ class Iteration:
         self, tp: TopicPartition, state: OwnedPartitionState, first: int
     ) -> OffsetAndMetadata | None:
         # Returns the position at which the steps start; None if a seek followed the
-        # drain. A program's own poll() may have moved the position past the records it
-        # returns, several times, or may return records of an earlier step. In these
+        # drain. A program's own poll() may have moved the position past the returned
+        # records more than once, or may return records of an earlier step. In these
         # cases the position moves back to the first of the returned records, and moves
         # forward again after the last one.
         taken = self._consumer._subscription.undelivered.taken

@@ -51,7 +51,7 @@ def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     Refuse a call if the IO thread, to answer it, needs a lock that this thread holds.
 
     1. A call takes the lock of upstream's subscription or coordinator, or the lock of
-      the ledger or of the journal.
+       the ledger or of the journal.
     2. A signal handler interrupts the call, on the same thread, and calls ``commit``.
     3. The IO thread waits for the lock, and the handler waits for the IO thread.
     """
@@ -76,7 +76,7 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
 
     Raises:
         ConsumerClosedError: the consumer is closed.
-        BlockingCallInListenerError: listeners run on this thread.
+        BlockingCallInListenerError: this is the thread on which listeners run.
         BlockingCallInSignalHandlerError: a signal handler on this thread has interrupted
             a call that keeps the IO thread waiting.
     """

@@ -85,9 +85,9 @@ class Notes:
             self._is_refused = True
             log.warning(
                 "the broker refuses the note of %d bytes with which commits name the "
-                "journal, because of offset.metadata.max.bytes or the size of a commit; "
-                "later commits have no note, and audit cannot judge where the next owner "
-                "starts: %s",
+                "journal, because of offset.metadata.max.bytes or the size of a "
+                "commit; later commits have no note, and audit cannot judge where the "
+                "next owner starts: %s",
                 len(commit.note.encode()),
                 error,
             )

@@ -68,7 +68,7 @@ class Steps:
             OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
         )
         state._position = self.position  # is_fetchable: the position is valid
-        if state.moves != self.moves:  # a seek came in between
+        if state.moves != self.moves:  # a seek intervened
             state.restore_move()
             raise StopIteration
         self.at += 1

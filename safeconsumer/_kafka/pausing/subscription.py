@@ -188,8 +188,9 @@ class LedgerSubscription(SubscriptionState):
         """
         if self._is_taken_from("poll"):
             message = (
-                "a Worker or Pump uses this consumer and polls it: leave out poll() and "
-                "iteration; the handler, or the Pump's program, receives the records"
+                "a Worker or Pump uses this consumer and polls it: leave out poll() "
+                "and iteration; the handler, or the Pump's program, receives the "
+                "records"
             )
             raise ConcurrentPollError(message)
 
@@ -206,8 +207,8 @@ class LedgerSubscription(SubscriptionState):
         if self._is_taken_from(call):
             message = (
                 f"{call}() was called while a Worker or Pump uses this consumer: call "
-                f"worker.stop(), which commits finished records and closes the consumer, "
-                f"or leave the block of the Pump first; nothing was changed"
+                "worker.stop(), which commits finished records and closes the "
+                "consumer, or leave the block of the Pump first; nothing was changed"
             )
             raise ConsumerInUseError(message)
 
@@ -578,7 +579,7 @@ class LedgerSubscription(SubscriptionState):
                     # a signal handler interrupted the adoption, which is repeated
                     continue
                 if topic_id in state.earlier_ids:
-                    continue  # a broker that lags behind the others has an earlier id
+                    continue  # a broker with outdated metadata has an earlier id
                 if state.topic_id is None and self.journal is not None:
                     self.journal.named(tp, id_text(topic_id))
                 if state.is_presumed and asked_at < state.named_at:
@@ -600,7 +601,7 @@ class LedgerSubscription(SubscriptionState):
         self, targets: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
-        Start new ownerships of partitions, as if others had owned these in between.
+        Start new ownerships, as if other members had owned the partitions in between.
 
         Fetches, queued records and commits of the earlier ownerships are void.
 

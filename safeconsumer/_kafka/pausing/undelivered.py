@@ -34,8 +34,8 @@ class OwnedPartitionState(TopicPartitionState):
     would overwrite the position of a seek on another thread. In this class a seek takes
     the same lock as a drain, and after the seek no poll can put records back.
 
-    An object of upstream's class adopts this class by ``__class__``; then call
-    :meth:`prepare`.
+    Upstream's state becomes one of this class by assignment to its ``__class__``; then
+    call :meth:`prepare`.
     """
 
     buffer: Buffer
@@ -290,7 +290,7 @@ class OwnedPartitionState(TopicPartitionState):
         if before is not None:
             self.position = before
             self.before = None
-            if self.moves != moves:  # a signal handler has sought on this thread
+            if self.moves != moves:  # a signal handler called seek()
                 self.restore_move()
                 before = None
         self.move_cursor()

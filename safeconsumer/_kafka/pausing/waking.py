@@ -28,10 +28,10 @@ class Wakeup:
     thread, and for a fetch (:class:`FetchWait`).
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
-    2. A wait registers itself, and then reads ``is_asked``. Therefore at least one of
-      the two sees what the other did.
+    2. A wait registers itself, and then reads ``is_asked``. Therefore the caller sees
+       the wait, or the wait sees ``is_asked``, or both.
     3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end.
-      The request for which it waited stays pending for the next poll.
+       The request for which it waited stays pending for the next poll.
 
     Thread rules: any thread and a signal handler may call :meth:`ask`, which takes no
     lock.
@@ -183,7 +183,7 @@ class InterruptibleFuture(LoopFuture):
     Upstream 3.0.12 takes the lock without ``with``, so an exception of a signal handler
     leaves the lock held, and the IO thread, which resolves the future, waits forever.
 
-    A future adopts this class by ``__class__``.
+    Upstream's future becomes one of this class by assignment to its ``__class__``.
     """
 
     __slots__ = ()

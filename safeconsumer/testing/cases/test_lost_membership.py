@@ -11,7 +11,7 @@ from safeconsumer.testing.cases.quiet import Pause
 from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over lost membership"
-# Seconds, more than a poll waits in a rebalance.
+# The maximum poll interval in seconds, longer than a poll waits in a rebalance.
 _NO_POLL = 5.0
 _SHORT = 0.1
 _SLOW = 2.0

@@ -1,4 +1,4 @@
-"""Reads a topic with one of the compared clients, as a whole or as records come."""
+"""Reads a whole topic, or each new record, with one of the compared clients."""
 
 import asyncio
 import gc
@@ -13,19 +13,20 @@ from tests.bench.arms.consumers import make
 from tests.bench.memory import peak_mb, resident_mb
 
 _BOUND = 120.0
-_CHUNK = 2_000  # records of an iteration between two readings of the clock
+_CHUNK = 2_000  # records to iterate over between two readings of the clock
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
 _PARKED = 500  # records to wait for after a pause
-_PAUSED_FOR = 0.5  # seconds; by default a broker keeps a fetch for that long
-_GIVEN_UP = 10.0  # seconds, as some partitions may deliver nothing any more
-_FETCHED_AFTER = 0.8  # seconds until the client has all records, and no call waits
+_PAUSED_FOR = 0.5  # seconds; by default a fetch waits this long at the broker
+_GIVEN_UP = 10.0  # seconds; some partitions may deliver no more records
+_FETCHED_AFTER = 0.8  # seconds until the client has fetched all records
 _PAIRS = 200  # how often a partition is paused and resumed in a row
-# aiokafka has no heartbeats while its loop does not run, which is between the steps.
+# aiokafka sends no heartbeats between two steps, because its event loop does not run
+# then.
 _SESSION_MS = 180_000
-# Partitions of each missing topic.
+# The number of partitions of each missing topic.
 _STRANGERS = 100
-# At librdkafka's defaults a partition whose queue is full is not fetched for a second.
+# By default librdkafka does not fetch for a second after a partition's queue was full.
 _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
@@ -37,18 +38,18 @@ class Setup(NamedTuple):
     bootstrap: str  # the broker's address, for the other clients
     topic: str  # the topic to read
     partitions: int  # the number of its partitions
-    # Whether it subscribes in its own group, or assigns by hand.
+    # Whether the client subscribes in a group of its own instead of assigning by hand.
     is_member: bool = False
-    # So many of the last partitions have no records, and are always paused.
+    # The number of partitions, the last ones, that have no records and stay paused.
     quiet: int = 0
-    strangers: int = 0  # for our consumer: how many missing partitions it holds
-    wait_ms: int = _LAST_WAIT_MS  # how long a broker keeps a fetch of a non-member
-    deserializes: bool = False  # whether values become texts
-    has_headers: bool = False  # whether headers are read, too
-    is_committed: bool = False  # whether it reads committed records only
+    strangers: int = 0  # how many missing partitions our consumer holds
+    wait_ms: int = _LAST_WAIT_MS  # the longest wait of a non-member's fetch
+    deserializes: bool = False  # whether the client decodes values to strings
+    has_headers: bool = False  # whether the program reads headers, too
+    is_committed: bool = False  # whether the client reads committed records only
     is_on_one_core: bool = False
     is_ours: bool = False  # whether aiokafka and confluent-kafka run as our members
-    largest_fetch: int = 2**20  # for aiokafka: the most bytes of a partition
+    largest_fetch: int = 2**20  # for aiokafka: the maximum bytes of a partition
 
     @property
     def settings(self):
@@ -70,19 +71,20 @@ class Setup(NamedTuple):
         return f"{self.topic}-{self.client.replace(' ', '-')}-{time.monotonic_ns()}"
 
     def everything(self, kind, *more):
-        """Return the partitions as the client's own class."""
+        """Return all partitions as objects of the client's own class."""
         return [kind(self.topic, number, *more) for number in range(self.partitions)]
 
 
 def client_of(setup):
     """
-    Return the client.
+    Return the client that the settings name.
 
-    Each has ``owned``, the number of its partitions; ``poll``, which returns values;
-    ``read``, which reads from the start, this many records or until that time, and
-    looks at key, value and offset of each; ``take``, which makes one call; ``rest``,
-    after which nothing is fetched; ``pause`` and ``resume`` of partitions of ``every``;
-    ``within``, which calls these as its application does; and ``close``.
+    Each client has ``owned``, which returns the number of its partitions; ``poll``,
+    which returns values; ``read``, which reads from the start, up to a number of
+    records or a time, and looks at the key, value and offset of each record; ``take``,
+    which makes one call; ``rest``, which stops fetching; ``pause`` and ``resume``, for
+    partitions of ``every``; ``within``, which makes a call as an application of the
+    client would; and ``close``.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -101,7 +103,7 @@ class _Blocking:
         time.sleep(seconds)
 
     def rest(self):
-        """Do nothing: a client that does not poll does not fetch."""
+        """Do nothing, because a client that does not poll does not fetch."""
 
     def read(self, records, max_records, until):
         self.rewind()
@@ -124,7 +126,7 @@ class _KafkaPython(_Blocking):
         self.every, self._full, self._quiet = every, every[:full], every[full:]
         if not setup.is_member:
             self._consumer.assign(every)
-        elif setup.strangers:  # the subscription may name missing topics
+        elif setup.strangers:  # a pattern may match missing topics
             self._consumer.subscribe(pattern=rf"({re.escape(setup.topic)}$|stranger-)")
         else:
             self._consumer.subscribe([setup.topic])
@@ -139,7 +141,7 @@ class _KafkaPython(_Blocking):
         self._consumer.resume(*partitions)
 
     def hold(self, strangers):
-        """Place the holds; return the time that those of unknown partitions took."""
+        """Hold partitions; return the time and memory of the holds on missing partitions."""
         for tp in self._quiet:
             self._consumer.pause(tp)
         if not strangers:
@@ -232,7 +234,7 @@ class _Aiokafka:
         self._loop.run_until_complete(asyncio.sleep(seconds))
 
     def rest(self):
-        """Do nothing: its loop does not run between the steps."""
+        """Do nothing, because the event loop does not run between the steps."""
 
     def within(self, call, *args):
         async def called():
@@ -278,7 +280,7 @@ class _Confluent(_Blocking):
         self._look = _look_at_texts if setup.deserializes else _look_at_messages
         if setup.has_headers:
             self._look = _look_at_messages_headers
-        # By default it reads committed records only.
+        # By default confluent-kafka reads committed records only.
         settings = {
             "bootstrap.servers": setup.bootstrap,
             "group.id": setup.group,  # librdkafka requires a group
@@ -328,16 +330,16 @@ class _Confluent(_Blocking):
                 _ = one.key(), one.value(), one.offset()
                 got += 1
             return got
-        # With a timeout it would wait for the full number.
+        # With a timeout ``consume`` would wait for the full number of records.
         consume = self._consumer.consume
         batch = consume(max_records, 0.0) or consume(1, 1.0)
-        # Errors are not checked: the loops of other clients have no such call.
+        # Only the last message is checked: the loops of other clients check no errors.
         if batch:
             _check(batch[-1])
         return self._look(batch)
 
     def rest(self):
-        # Without this pause it would fetch in the background.
+        # While assigned, the client would fetch in the background.
         self._consumer.unassign()
 
     def close(self):
@@ -404,7 +406,7 @@ def _look_at_texts(batch):
 
 
 class Reader:
-    """Reads a topic with one client: repeatedly from its start, or as records come."""
+    """Reads a topic with one client, repeatedly from its start or each new record."""
 
     def __init__(self, max_records=None, **setup):
         made = Setup(**setup)
@@ -426,10 +428,11 @@ class Reader:
 
     def read(self, records, seconds=None):
         """
-        Read this many records from the start, or read again and again for this many seconds.
+        Read records from the start, repeatedly for a time if ``seconds`` is set.
 
         Returns:
-            The number of records, seconds of CPU and of wall time, and the peak memory.
+            The number of records, the seconds of CPU and of wall time, and the peak
+            memory.
         """
         cpu, wall = time.process_time(), time.monotonic()
         until = wall + (seconds or _BOUND)
@@ -447,7 +450,7 @@ class Reader:
         return {**taken, **self._placed}
 
     def read_fetched(self, records):
-        """Read records that the client has fetched before; return this thread's CPU."""
+        """Read records that are already fetched; return this thread's CPU per record."""
         self._client.rewind()
         self._client.wait(_FETCHED_AFTER)
         began, got = time.thread_time(), 0
@@ -458,15 +461,15 @@ class Reader:
 
     def stop(self):
         """
-        Pause everything while there are records, for half a second, and resume it.
+        Pause all partitions for half a second while records are ready; resume them.
 
         Returns:
-            ``resumed``: the seconds of wall time from the resume until 500 records have
-            come; ``toggled``: those of many calls of ``pause`` and ``resume`` of one
+            ``resumed``: the seconds of wall time from the resume to the delivery of 500
+            records; ``toggled``: those of each of many pauses and resumes of one
             partition.
         """
         client = self._client
-        # The toggles come first, as no other thread needs the interpreter then.
+        # The toggles come first, because no other thread needs the interpreter yet.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)
@@ -485,24 +488,25 @@ class Reader:
         return {"resumed": resumed, "toggled": [*both]}
 
     def toggle(self):
-        """Pause and resume one partition many times in a row; return seconds of wall."""
+        """Pause and resume one partition many times; return the wall seconds of each call."""
         client = self._client
         pairs = client.within(_toggled, client, client.every[:1])
         paused, resumed = map(list, zip(*pairs, strict=True))
         return {"pause": paused, "resume": resumed}
 
     def settle(self):
-        """Return the resident memory while no record comes."""
+        """Return the resident memory after a poll without records."""
         self._client.poll(1.0)
         return {"resident": resident_mb()}
 
     def follow(self, records):
         """
-        Take this many records; each value is the time at which it was produced.
+        Consume this many records; the value of a record is the time of its production.
 
         Returns:
-            The seconds from produced to returned for each record, and per record, from
-            the first one on: CPU, system calls that made a thread wait, polls.
+            The seconds from production to delivery for each record; and the CPU, the
+            system calls that made a thread wait and the polls, each per record after
+            the first one.
         """
         delays = []
         self._polls, began = 0, None

@@ -1,4 +1,4 @@
-"""The two compared consumers, and the calls that every arm makes."""
+"""Makes the two compared consumers, and polls them."""
 
 from tests.harness.waiting import repeat_until
 
@@ -9,8 +9,9 @@ def make(client, config, **more):
     """
     Make a stock or a safe consumer that begins at the start of each partition.
 
-    Neither commits by itself: the number of commits within a measurement is random. Both
-    decode records by kafka-python's own code, so that only safety is compared.
+    Auto-commit is disabled, because the number of commits in a measurement would be
+    random. Both consumers decode records by kafka-python's own code by default, so that
+    the figures compare only the cost of safety.
     """
     if client == "safe":
         from safeconsumer import SafeConsumer as cls  # noqa: N813, PLC0415 - only then
@@ -30,17 +31,17 @@ def make(client, config, **more):
 
 def poll_until(consumer, condition):
     """
-    Poll until the condition holds, and drop the records one by one.
+    Poll single records until the condition holds, and drop the records.
 
-    Each poll may wait long: a poll that gives up during a join makes the stock client
-    forget that join, sometimes for good.
+    Each poll has a long timeout, because the stock client forgets a join, sometimes
+    permanently, if the poll that started the join times out.
     """
     for _ in repeat_until(condition, "the records of a measurement", BOUND):
         consumer.poll(5000, max_records=1)
 
 
 def _tuple(value):
-    # A version came as a JSON list; a list of addresses stays one.
+    # JSON has turned a version's tuple into a list; a list of addresses stays a list.
     if isinstance(value, list) and all(isinstance(one, int) for one in value):
         return tuple(value)
     return value

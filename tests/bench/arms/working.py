@@ -1,4 +1,4 @@
-"""Runs a worker, or the simple poll loop to which it is compared, once."""
+"""Runs a worker, or the simple poll loop with which workers are compared, once."""
 
 import resource
 import threading
@@ -18,10 +18,10 @@ async def nothing_async(_record, _context):
 
 class Working:
     """
-    Works on one topic with a handler that does nothing.
+    Processes one topic with a handler that does nothing.
 
-    ``mode`` is "plain" for a loop, or the order or the executor of a worker. It ends
-    after this many ``records``, or two minutes.
+    ``mode`` is "plain" for a poll loop, or the order or the executor of a worker. A run
+    stops after this many ``records``, or after two minutes.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has so many settings
@@ -55,7 +55,7 @@ class Working:
         return {"cpu_us": (_cpu() - cpu) / max(1, done) * 1e6}
 
     def close(self):
-        """Do nothing: each run closes its consumer."""
+        """Do nothing, because each run closes its consumer."""
 
     def _is_over(self, done):
         until = time.monotonic() + 2 * BOUND

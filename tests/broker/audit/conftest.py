@@ -1,4 +1,4 @@
-"""Clients of the broker of this run."""
+"""Defines a fixture for clients of the chosen broker."""
 
 import pytest
 

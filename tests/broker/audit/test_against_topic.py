@@ -1,4 +1,4 @@
-"""``--against-topic``: the audit finds records in the topic that a client has lost."""
+"""Tests the audit's option ``--against-topic``, which compares journals with topics."""
 
 import pytest
 from click.testing import CliRunner
@@ -26,14 +26,14 @@ def against_topic(clients, folder):
     ("deleted", "read", "message"),
     [
         (0, 4, "acknowledged offsets 4 to 5"),
-        # Records that were deleted before a member read them were not delivered, either.
+        # Offsets that were deleted before a member read them count as undelivered, too.
         (6, 3, "no member delivered offsets 3 to 5"),
     ],
 )
-def test_a_record_that_a_client_lost_is_found_in_the_topic(
+def test_record_that_a_client_lost_is_found_in_the_topic(
     clients, tmp_path, deleted, read, message
 ):
-    """A journal that hides a record looks whole; the topic has the record."""
+    """The journal shows no gap between its ownerships, but the topic has more records."""
     topic = filled(clients, 1, 10)
     if deleted:
         with KafkaAdminClient(**clients._broker.client_config) as admin:
@@ -47,9 +47,9 @@ def test_a_record_that_a_client_lost_is_found_in_the_topic(
 
 
 @pytest.mark.any_broker
-def test_a_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch):
-    """Reading creates no topic, and a missing partition is named without a wait."""
-    # This many polls of half a second take an hour.
+def test_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch):
+    """Reading creates no topic, and reports a missing partition without waiting."""
+    # This many polls of half a second would take an hour.
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)
     there = clients.topic(1)
     gone = f"{there}-gone"
@@ -58,9 +58,7 @@ def test_a_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypat
     write_journal(tmp_path, member)
     done = against_topic(clients, tmp_path)
     assert done.exit_code == 1, done.output
-    assert (
-        f"A1  {there}:0" in done.stdout
-    )  # the audit still reports violations that journals prove
+    assert f"A1  {there}:0" in done.stdout  # the journal proves this violation
     assert f"the topic {gone} does not exist" in done.stderr
     assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
     with KafkaAdminClient(**clients._broker.client_config) as admin:
@@ -75,10 +73,10 @@ def test_a_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypat
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
 @pytest.mark.parametrize(("policy", "status"), [("delete", 2), ("compact", 0)])
-def test_a_hole_is_judged_by_the_topics_cleanup_policy(
+def test_offset_gap_is_judged_by_the_topics_cleanup_policy(
     clients, tmp_path, policy, status
 ):
-    """With --against-topic the topic itself proves the violation, as it has the records."""
+    """With ``--against-topic`` the topic, which has the records, proves the loss."""
     topic = filled(clients, 1, 30)
     resource = ConfigResource(
         ConfigResourceType.TOPIC, topic, {"cleanup.policy": policy}

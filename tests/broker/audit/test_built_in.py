@@ -1,4 +1,4 @@
-"""``SafeConsumer(journal=...)``: a consumer writes all its actions into its journal."""
+"""Tests ``SafeConsumer(journal=...)``, which writes a consumer's actions to a journal."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def has(got, count):
 
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
-def test_the_journal_of_a_consumers_life_is_clean(clients, tmp_path):
+def test_journal_of_a_consumers_whole_life_is_clean(clients, tmp_path):
     topic = filled(clients)
     first = TopicPartition(topic, 0)
     consumer = clients.consumer(
@@ -69,8 +69,8 @@ def test_the_journal_of_a_consumers_life_is_clean(clients, tmp_path):
     assert faults_in(tmp_path) == []
 
 
-def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
-    """The handler waits for no lock; every entry is written, and numbers are in order."""
+def test_signal_handler_can_write_to_the_journal_during_another_write(tmp_path):
+    """The handler waits for no lock, and the journal has every entry."""
     writer = JournalWriter(tmp_path)
     numbers = iter(range(10_000))
 
@@ -95,7 +95,7 @@ def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
 
 
 @pytest.mark.any_broker
-def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
+def test_closed_consumer_writes_no_entries_to_its_journal(clients, tmp_path):
     topic = clients.topic(1)
     consumer = clients.consumer(SafeConsumer, topic, journal=tmp_path)
     with consumer.held(topic):
@@ -109,10 +109,10 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
 
 
 @pytest.mark.any_broker
-def test_a_hold_ends_with_its_consumer_when_the_next_one_has_the_same_writer(
+def test_audit_ends_a_hold_with_its_consumer_if_the_next_consumer_shares_the_writer(
     clients, tmp_path
 ):
-    """Earlier, A1 reported the next consumer's records."""
+    """Earlier, check A1 wrongly reported the records of the next consumer."""
     topic, group = filled(clients, 1), uuid4().hex
     writer = JournalWriter(tmp_path, member="a", group=group)
     for count in (20, 40):
@@ -131,8 +131,8 @@ def test_a_hold_ends_with_its_consumer_when_the_next_one_has_the_same_writer(
 @pytest.mark.parametrize(
     "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
 )
-def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path, wrong):
-    """A program that retries until a broker answers must not run out of files."""
+def test_consumer_that_cannot_be_created_leaves_no_file_open(tmp_path, wrong):
+    """A program that retries until a broker responds must not run out of file descriptors."""
     where = {"bootstrap_servers": "127.0.0.1:1", "journal": tmp_path}
     with pytest.raises((HookTypeError, AssertionError, KafkaError)):
         SafeConsumer(**where, **wrong)
@@ -142,24 +142,28 @@ def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path, wrong):
 
 
 @pytest.mark.any_broker
-def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
+def test_unwritable_journal_folder_is_refused_before_any_thread_starts(
+    clients, tmp_path
+):
     (tmp_path / "file").touch()
     before = set(threading.enumerate())
     with pytest.raises(JournalError, match="no journal can be written"):
         clients.consumer(SafeConsumer, journal=tmp_path / "file")
-    assert set(threading.enumerate()) <= before  # a thread of another test may end
+    assert set(threading.enumerate()) <= before  # other tests' threads may end
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
 def test_journal_that_is_not_a_folder_is_refused(journal):
-    """The error is typed, and comes before the consumer starts or writes anything."""
+    """``JournalError`` is raised before the consumer connects or writes a file."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
 
 
 @pytest.mark.embedded_broker
-def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatch):
-    """The broker stops before it has answered where the partitions begin."""
+def test_reading_a_topic_for_the_audit_fails_if_the_broker_stops_responding(
+    clients, monkeypatch
+):
+    """The broker responds to the request for end offsets, and then freezes."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
     class Silenced(SafeConsumer):
@@ -170,7 +174,7 @@ def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatc
 
     monkeypatch.setattr(control_clients, "SafeConsumer", Silenced)
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 2)
-    # No request of its client ends before this test's time does.
+    # No request of the client times out before the test does.
     more = patient(3_600_000, connections_max_idle_ms=7_200_000)
     base = {**broker.client_config, **more}
     try:
@@ -181,10 +185,10 @@ def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatc
 
 
 @pytest.mark.any_broker
-def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
+def test_reading_a_topic_for_the_audit_fails_if_records_are_deleted_during_the_read(
     clients, monkeypatch
 ):
-    """Earlier, reading went on at the end; the deleted records counted as never written."""
+    """Earlier, reading continued at the end, as if the deleted records had never existed."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
     class Deleted(SafeConsumer):
@@ -199,8 +203,8 @@ def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
         topic_journal(config, [(topic, 0)])
 
 
-def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
-    """Earlier, a program that retried until a broker answered left many journals."""
+def test_consumer_that_cannot_be_created_leaves_no_journal(tmp_path):
+    """Earlier, a program that retried until a broker responded left many journals."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(
@@ -216,14 +220,14 @@ def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
         SafeConsumer(
             bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=100, journal=own
         )
-    # The folder has only the other journal.
+    # The folder has only the writer's own journal.
     assert list(tmp_path.iterdir()) == [own.path]
     own.close()
 
 
 @pytest.mark.any_broker
-def test_all_partitions_of_a_topic_are_read(clients):
-    """Partitions that no journal names are read, too."""
+def test_audit_reads_all_partitions_of_a_named_topic(clients):
+    """The audit also reads partitions that no journal names."""
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])
     assert missing == []

@@ -1,4 +1,4 @@
-"""The trace of real consumers, and the control topics as history and audit read them."""
+"""Tests traces of real consumers, and the holds that history and audit read."""
 
 import time
 from uuid import uuid4
@@ -16,7 +16,7 @@ from tests.harness.worker.lab import Running
 
 
 @pytest.mark.any_broker
-def test_a_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path):
+def test_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path):
     folder, out = tmp_path / "journals", tmp_path / "out.json"
     with Team(kafka_broker) as team:
         member = team.subscribed("billing", journal=folder)
@@ -50,8 +50,8 @@ def test_a_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path)
 
 
 @pytest.mark.any_broker
-def test_history_and_audit_pass_over_an_unreadable_record(kafka_broker):
-    """Such a record is no gap: both call the topic complete."""
+def test_history_and_audit_skip_an_unreadable_record(kafka_broker):
+    """An unreadable record does not make the history of holds incomplete."""
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)
         junk = {"key": b"junk", "value": b"junk"}

@@ -1,4 +1,4 @@
-"""``safeconsumer dead-letters``: its lists, and the records that it sends back."""
+"""Tests ``safeconsumer dead-letters``, which lists, shows and replays dead letters."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ SECONDS = 30
 
 
 class DeadLetterTopic:
-    """A topic of dead letters, as a worker writes them, and their original topic."""
+    """A topic of dead letters that a worker would have written, and their original topic."""
 
     def __init__(self, broker, origin, name, producer, make_consumer):
         self.broker, self.origin, self.name = broker, origin, name
@@ -62,7 +62,7 @@ class DeadLetterTopic:
         send(SimpleNamespace(key=key, value=value, **fields), failure).get(SECONDS)
 
     def put_several(self, count):
-        """Write this many letters, whose values are their numbers."""
+        """Write this many letters, numbered by their values."""
         for number in range(count):
             self.put(b"%d" % number)
 
@@ -71,21 +71,21 @@ class DeadLetterTopic:
         self.producer.send(self.name, value, **more).get(SECONDS)
 
     def run(self, command, *options, topic=None):
-        """Run a command on this topic; TOPIC in an option is the original topic."""
+        """Run a command on this topic; TOPIC in an option stands for the original topic."""
         options = [one.replace("TOPIC", self.origin) for one in options]
         arguments = ["dead-letters", command, topic or self.name, *options]
         where = ["--bootstrap", self.broker.bootstrap]
         return CliRunner().invoke(safeconsumer, [*arguments, *where])
 
     def replay(self, *options):
-        """Replay without a failure; return how many were sent back."""
+        """Replay letters without a failure; return the number of letters sent back."""
         ended = self.run("replay", *options)
         assert ended.exit_code == Status.DONE, ended.output
         found = re.fullmatch(r"(\d+) sent back, 0 could not be\n", ended.stdout)
         return int(found[1])
 
     def listed(self, *options):
-        """Return the documents of a list."""
+        """Return the JSON documents of ``dead-letters list``."""
         ended = self.run("list", "-o", "json", *options)
         assert ended.exit_code == Status.DONE, ended.output
         return json.loads(ended.stdout)
@@ -97,17 +97,17 @@ class DeadLetterTopic:
         return self._make_consumer(KafkaConsumer, **settings)
 
     def committed(self):
-        """Return the group's offset; None if it has none."""
+        """Return the committed offset of the replay's group, or None."""
         return self._consumer(group=self.group).committed(TopicPartition(self.name, 0))
 
     def commit(self, offset):
-        """Set the group's offset, as Kafka's own tools do."""
+        """Set the offset of the replay's group as Kafka's own tools do."""
         consumer, tp = self._consumer(group=self.group), TopicPartition(self.name, 0)
         consumer.assign([tp])
         consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
 
     def returned(self, topic=None):
-        """Return the records of the topic that letters go back to."""
+        """Return the records of a topic, by default of the original topic."""
         name, consumer = topic or self.origin, self._consumer()
         tps = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name)]
         consumer.assign(tps)
@@ -120,7 +120,7 @@ class DeadLetterTopic:
         return found
 
     def replayed(self):
-        """Count the records that came back, by the letter that their header names."""
+        """Count the replayed records by the letter that their header names."""
         headers = (dict(one.headers) for one in self.returned())
         return Counter(one["dead-letter-replayed-from"].decode() for one in headers)
 
@@ -128,10 +128,10 @@ class DeadLetterTopic:
 @contextmanager
 def before_each_send(act):
     """
-    Call a function with producer and value before a replay sends a letter.
+    Call a function with the producer and the value before a replay sends a letter.
 
-    Its result
-    replaces that of sending; after None the letter is sent as usual.
+    If the function returns None, the replay sends the letter; otherwise the returned
+    object replaces the future of the send.
     """
     real = dead_letters.producer_of
 
@@ -157,7 +157,7 @@ def topic(kafka_broker, kafka_topic, make_producer, make_consumer):
 # ------------------------------------------------------------ list
 
 
-def test_list_is_a_table_with_one_line_per_letter(topic):
+def test_list_prints_a_table_with_one_line_per_letter(topic):
     topic.put(error=KeyError("x" * 200))
     topic.put(error=ValueError("first\nsecond"))
     ended = topic.run("list")
@@ -170,7 +170,7 @@ def test_list_is_a_table_with_one_line_per_letter(topic):
     assert "first..." in two
 
 
-def test_list_ends_at_its_limit_of_matching_letters(topic):
+def test_list_stops_at_its_limit_of_matching_letters(topic):
     topic.put(error=KeyError("a"))
     topic.put_several(3)
     ended = topic.run("list", "--limit=2", "--error=ValueError")
@@ -183,7 +183,7 @@ def test_list_ends_at_its_limit_of_matching_letters(topic):
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_list_keeps_no_letter_that_it_has_printed(topic, monkeypatch, form):
+def test_list_does_not_keep_printed_letters_in_memory(topic, monkeypatch, form):
     monkeypatch.setattr(letters, "_POLL_RECORDS", 10)
     topic.put_several(200)
     made, most = [], 0
@@ -217,8 +217,8 @@ def test_list_keeps_no_letter_that_it_has_printed(topic, monkeypatch, form):
     ],
     ids=short,
 )
-def test_filters_select_letters(topic, options, offsets):
-    """A letter must match each option, and one of several that are alike."""
+def test_list_filters_select_letters(topic, options, offsets):
+    """A letter must match every kind of option, and one value of a repeated option."""
     topic.put(error=KeyError("a"))
     topic.put()
     topic.put(partition=2)
@@ -256,9 +256,7 @@ def test_wrong_usage_has_status_2_and_the_reason(topic, typed, place, reason):
     ],
     ids=short,
 )
-def test_origin_that_does_not_exist_is_refused_with_those_of_the_letters(
-    topic, options
-):
+def test_missing_origin_is_refused_with_a_list_of_the_letters_origins(topic, options):
     topic.put()
     ended = topic.run(*options)
     origin = options[-1].removeprefix("--from=").replace("TOPIC", topic.origin)
@@ -269,14 +267,14 @@ def test_origin_that_does_not_exist_is_refused_with_those_of_the_letters(
     assert topic.returned() == []
 
 
-def test_origin_that_exists_or_existed_may_have_no_letters(topic, kafka_topic):
+def test_existing_origin_without_letters_is_not_refused(topic, kafka_topic):
     gone = f"{topic.origin}-gone"
     topic.put(topic=gone)
     for origin in (kafka_topic(partitions=1), f"{topic.origin}:2", gone):
         assert topic.run("list", "--from", origin).exit_code == Status.DONE
 
 
-def test_offset_below_the_end_of_its_log_may_have_no_letters(topic):
+def test_origin_offset_is_refused_only_from_the_end_of_the_log_on(topic):
     topic.put()
     for _ in range(3):
         topic.producer.send(topic.origin, b"v", partition=2).get(SECONDS)
@@ -287,7 +285,7 @@ def test_offset_below_the_end_of_its_log_may_have_no_letters(topic):
     assert f"{topic.origin}:2@1" not in wrong
 
 
-def test_replay_denies_no_letter_before_the_first_that_it_reads(topic):
+def test_replay_reports_missing_letters_only_from_its_start_offset_on(topic):
     gone = f"{topic.origin}-gone"
     topic.put(topic=gone, error=KeyError("a"))
     assert topic.run("replay").exit_code == Status.FAILED  # its topic is gone
@@ -308,7 +306,7 @@ def test_replay_denies_no_letter_before_the_first_that_it_reads(topic):
 
 
 @pytest.mark.parametrize("command", ["list", "replay"])
-def test_error_that_no_letter_has_is_named_with_those_of_the_letters(topic, command):
+def test_unmatched_error_is_named_with_a_list_of_the_letters_errors(topic, command):
     topic.put(error=KeyError("a"))
     topic.put()
     ended = topic.run(command, "--error=KeyErr", "--error=ValueError", "--since=1h")
@@ -323,7 +321,9 @@ def test_error_that_no_letter_has_is_named_with_those_of_the_letters(topic, comm
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["list", "replay"])
-def test_missing_topic_is_named_with_the_nearest_and_not_created(topic, command):
+def test_missing_topic_is_reported_with_the_most_similar_name_and_not_created(
+    topic, command
+):
     name = f"{topic.name}-missing"
     for _ in range(2):
         ended = topic.run(command, topic=name)
@@ -332,7 +332,7 @@ def test_missing_topic_is_named_with_the_nearest_and_not_created(topic, command)
         assert meant in ended.stderr
 
 
-def test_record_that_is_not_a_letter_is_listed_with_the_reason(topic):
+def test_record_that_is_no_letter_is_listed_with_the_reason(topic):
     topic.put_foreign()
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
     topic.put_foreign(b"damaged", headers=headers)
@@ -376,7 +376,7 @@ def test_show_prints_a_letter_with_its_stack_headers_key_and_value(topic):
     assert 'value\n    {"a":\n        1}' in text
 
 
-def test_show_of_a_foreign_record_and_of_no_record_fails(topic):
+def test_show_of_a_foreign_or_missing_record_fails(topic):
     topic.put_foreign()
     foreign, nothing = topic.show(0), topic.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
@@ -385,7 +385,9 @@ def test_show_of_a_foreign_record_and_of_no_record_fails(topic):
     assert nothing.stderr == f"safeconsumer: there is no record at {topic.name}:0@1\n"
 
 
-def test_letter_about_a_letter_names_the_last_origin_and_keeps_the_first(topic):
+def test_letter_of_a_letter_names_the_last_origin_and_keeps_the_headers_of_the_first(
+    topic,
+):
     inner = [
         ("trace", b"1"),
         ("dead-letter-topic", b"first"),
@@ -408,13 +410,13 @@ def letter(value=None, headers=(), timestamp=0):
 
 
 def shown(value):
-    """Return the lines of ``show`` about a record's value, and about a header's."""
+    """Return the lines that ``show`` prints about a record's value and about a header."""
     lines = list(letters.lines(letter(value, [("h", value)])))
     at = next(n for n, line in enumerate(lines) if line.startswith("value"))
     return lines[at:], lines[lines.index("headers    1") : at]
 
 
-def test_show_quotes_a_text_that_could_be_taken_for_something_else():
+def test_show_quotes_a_text_that_looks_like_null_or_hex():
     values = None, b"null", b"\xff", b"hex ff", b'"null"', b"plain"
     found = [shown(one)[0][0].removeprefix("value      ") for one in values]
     assert found == ["null", '"null"', "hex ff", '"hex ff"', r'"\"null\""', "plain"]
@@ -439,7 +441,7 @@ def test_different_values_are_shown_differently(one, other):
     value=st.none() | st.binary(),
     timestamp=st.integers(-(2**63), 2**63 - 1),
 )
-def test_show_prints_any_record_that_the_broker_keeps(headers, value, timestamp):
+def test_show_prints_any_record(headers, value, timestamp):
     one = letter(value, headers, timestamp)
     assert bool(one.topic) <= (not one.why)
     assert len(letters.row(one)) == len(letters.HEAD)
@@ -452,13 +454,13 @@ def test_show_prints_any_record_that_the_broker_keeps(headers, value, timestamp)
 
 
 @pytest.mark.any_broker
-def test_replay_sends_records_back_unchanged_but_for_time_and_one_header(topic):
+def test_replayed_record_differs_only_in_its_timestamp_and_one_header(topic):
     headers = [("x", b"1"), ("x", b""), ("y", b"\xff")]
     topic.put(b"a", b"k", headers=headers)
     topic.put(None, b"tombstone", headers=[])
     assert topic.replay() == 2
     returned = topic.returned()
-    # Retention would delete a record with an old time at once.
+    # Retention would immediately delete a record with an old timestamp.
     assert all(one.timestamp > 1_700_000_000_000 for one in returned)
     name, place = "dead-letter-replayed-from", topic.name.encode() + b":0@"
     found = sorted((one.partition, one.key, one.value, one.headers) for one in returned)
@@ -469,7 +471,7 @@ def test_replay_sends_records_back_unchanged_but_for_time_and_one_header(topic):
 
 
 @pytest.mark.any_broker
-def test_replay_goes_on_at_the_offset_of_its_group(topic):
+def test_replay_continues_at_the_committed_offset_of_its_group(topic):
     topic.put_several(3)
     assert topic.replay("--limit=2") == 2
     assert topic.committed() == 2
@@ -490,8 +492,8 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
     assert topic.committed() == 3
 
 
-def test_limit_beside_a_filter_sends_the_same_letters_again(topic):
-    """Without a filter it sends the next ones."""
+def test_replay_with_a_limit_and_a_filter_sends_the_same_letters_again(topic):
+    """Without a filter a second replay sends the next letters."""
     topic.put_several(3)
     for _ in range(2):
         topic.run("replay", "--error=ValueError", "--limit=1")
@@ -502,7 +504,7 @@ def test_limit_beside_a_filter_sends_the_same_letters_again(topic):
 
 
 @pytest.mark.parametrize("option", ["--from=TOPIC", "--error=E", "--since=1h"])
-def test_letter_named_by_its_place_is_refused_beside_a_filter(topic, option):
+def test_replay_of_a_single_letter_is_refused_with_a_filter(topic, option):
     topic.put()
     ended = topic.run("replay", option, topic=f"{topic.name}:0@0")
     assert ended.exit_code == Status.USAGE
@@ -513,7 +515,7 @@ def test_letter_named_by_its_place_is_refused_beside_a_filter(topic, option):
 
 @pytest.mark.any_broker
 def test_replay_with_filters_commits_nothing_and_reports_it(topic):
-    """The run begins at the group's offset, and leaves the other letters to later runs."""
+    """A filtered run starts at the group's offset, and leaves other letters to later runs."""
     topic.put(b"0", error=KeyError("a"))
     topic.put(b"1")
     for n in range(2, 5):
@@ -533,7 +535,7 @@ def test_replay_with_filters_commits_nothing_and_reports_it(topic):
     assert topic.replayed() == Counter(f"{topic.name}:0@{n}" for n in sent)
 
 
-def test_letter_replayed_by_its_name_is_replayed_by_later_runs_too(topic):
+def test_letter_replayed_by_its_offset_is_replayed_by_later_runs_too(topic):
     topic.put_several(2)
     for _ in range(2):
         ended = topic.run("replay", topic=f"{topic.name}:0@1")
@@ -560,7 +562,7 @@ def test_dry_run_names_the_targets_and_changes_nothing(topic):
     assert (topic.returned(), topic.committed()) == ([], None)
 
 
-def test_letters_that_cannot_go_back_are_named_and_skipped(topic):
+def test_letters_that_cannot_be_replayed_are_named_and_skipped(topic):
     gone = f"{topic.origin}-gone"
     topic.put_foreign()
     topic.put(b"1", topic=gone)
@@ -590,7 +592,7 @@ def test_letters_that_cannot_go_back_are_named_and_skipped(topic):
     assert [one.value for one in topic.returned()] == [b"2"]
 
 
-def test_header_of_an_earlier_replay_is_replaced(topic):
+def test_replay_replaces_the_header_of_an_earlier_replay(topic):
     topic.put()
     topic.replay()
     (first,) = topic.returned()
@@ -604,8 +606,8 @@ def test_header_of_an_earlier_replay_is_replaced(topic):
 
 
 def test_replay_writes_the_letters_own_trace_or_none(topic):
-    """An instrumentor of producers adds nothing."""
-    from opentelemetry.instrumentation.kafka import (  # noqa: PLC0415 - of the extra ci
+    """An active instrumentor of producers adds no trace header to replayed letters."""
+    from opentelemetry.instrumentation.kafka import (  # noqa: PLC0415 - an extra
         KafkaInstrumentor,
     )
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - likewise
@@ -639,7 +641,7 @@ def test_replay_writes_the_letters_own_trace_or_none(topic):
     ids=["refused", "away", "too large"],
 )
 @pytest.mark.parametrize("is_answer", [True, False], ids=["answer", "call"])
-def test_run_after_a_failed_letter_sends_it_and_those_behind_it(
+def test_replay_after_a_failed_letter_sends_that_letter_and_the_following_ones(
     topic, error, status, reason, is_answer
 ):
     topic.put_several(3)
@@ -654,7 +656,7 @@ def test_run_after_a_failed_letter_sends_it_and_those_behind_it(
     with before_each_send(fail_second):
         ended = topic.run("replay")
     assert (ended.exit_code, reason in ended.stderr) == (status, True), ended.output
-    # A letter that the producer does not take ends the run at once.
+    # The run stops immediately if the producer does not accept a letter.
     sent = 2 if is_answer or status == Status.FAILED else 1
     assert ended.stdout.startswith(f"{sent} sent back, ")
     passed = 3 if status == Status.FAILED else 1
@@ -672,7 +674,7 @@ def test_run_after_a_failed_letter_sends_it_and_those_behind_it(
     ],
     ids=["in the middle", "with a filter", "at the last letter"],
 )
-def test_ctrl_c_stops_before_the_next_letter(  # noqa: PLR0913, PLR0917 - a table
+def test_ctrl_c_stops_a_replay_before_the_next_letter(  # noqa: PLR0913, PLR0917 - a table
     topic, last, options, status, advice, left
 ):
     topic.put_several(3)
@@ -695,8 +697,10 @@ def test_ctrl_c_stops_before_the_next_letter(  # noqa: PLR0913, PLR0917 - a tabl
 @pytest.mark.parametrize(
     ("options", "committed"), [([], 100), (["--error=ValueError"], None)], ids=short
 )
-def test_run_after_a_killed_one_sends_the_window_again(topic, options, committed):
-    """No letter is lost; the header shows which letters came twice."""
+def test_replay_after_a_killed_replay_repeats_the_uncommitted_letters(
+    topic, options, committed
+):
+    """No letter is lost, and the header identifies repeated letters."""
     topic.put_several(104)
 
     class Killed(BaseException):
@@ -729,7 +733,9 @@ def test_replay_is_refused_while_its_group_has_members(topic, make_consumer):
 
 
 @pytest.mark.embedded_broker
-def test_silent_coordinator_ends_the_replay(topic, kafka_broker, monkeypatch):
+def test_replay_fails_if_the_coordinator_does_not_respond(
+    topic, kafka_broker, monkeypatch
+):
     topic.put()
     monkeypatch.setattr(letters, "_ANSWER_MS", 300)
     with kafka_broker.hold("OffsetFetch"):

@@ -1,4 +1,4 @@
-"""The demo on its broker and on a user's cluster."""
+"""Tests the demo on its own broker and on a user's cluster."""
 
 import pytest
 from attrs import evolve
@@ -26,7 +26,7 @@ def run(bootstrap, *arguments):
 
 
 def remains(bootstrap):
-    """Return the topics and groups of the demo that a cluster has."""
+    """Return the demo's topics and groups that still exist on a cluster."""
     with UsersCluster(bootstrap).admin() as admin:
         groups = (one["group_id"] for one in admin.list_groups())
         found = [*admin.list_topics(), *groups]
@@ -34,7 +34,7 @@ def remains(bootstrap):
 
 
 @pytest.mark.any_broker
-def test_users_cluster_gives_the_same_results_and_keeps_no_topic(kafka_broker):
+def test_demo_on_a_users_cluster_has_the_same_results_and_leaves_no_topic(kafka_broker):
     bootstrap = ",".join(kafka_broker.client_config["bootstrap_servers"])
     ended = run(bootstrap, "--situation", "flag", "--situation", "group")
     assert ended.exit_code == Status.DONE, ended.output
@@ -49,7 +49,7 @@ def test_users_cluster_gives_the_same_results_and_keeps_no_topic(kafka_broker):
 
 
 @pytest.mark.parametrize("is_removable", [True, False])
-def test_topics_are_removed_after_ctrl_c_or_named(monkeypatch, is_removable):
+def test_demo_removes_its_topics_after_ctrl_c_or_names_them(monkeypatch, is_removable):
     def play(_, broker, __):
         broker.create_topic(f"{RUN}-7-orders", 1)
         raise KeyboardInterrupt
@@ -69,7 +69,7 @@ def test_topics_are_removed_after_ctrl_c_or_named(monkeypatch, is_removable):
 
 
 @pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
-def test_missing_right_to_create_is_reported_in_one_line(error):
+def test_refused_topic_creation_ends_the_demo_with_one_line(error):
     with EmbeddedBroker() as broker:
         broker.fail("CreateTopics", error=error)
         ended = run(broker.bootstrap)
@@ -78,7 +78,7 @@ def test_missing_right_to_create_is_reported_in_one_line(error):
     assert ended.stderr.count("\n") == 1
 
 
-def test_address_without_a_broker_is_reported_in_one_line(monkeypatch):
+def test_demo_reports_an_address_without_a_broker_in_one_line(monkeypatch):
     assert cluster._BOOTSTRAP_MS < 5000
     monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
     ended = run("127.0.0.1:1")
@@ -86,8 +86,8 @@ def test_address_without_a_broker_is_reported_in_one_line(monkeypatch):
     assert ended.stderr == "safeconsumer: no Kafka broker answers at 127.0.0.1:1\n"
 
 
-def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
-    """The demo asks the broker once, and plays no further situation."""
+def test_broker_that_stops_during_a_situation_ends_the_demo(monkeypatch):
+    """The demo plays no further situation."""
     plays = []
     with EmbeddedBroker() as broker:
 
@@ -105,9 +105,9 @@ def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
     assert "no Kafka broker answers at" in ended.stderr
 
 
-# CI's first step, the demo, plays each of them on the embedded broker.
+# CI's first step, the demo, plays each situation on the embedded broker.
 @pytest.mark.nightly
-def test_stock_client_under_our_name_leaks_and_an_error_ends_its_play():
+def test_demo_reports_leaks_of_any_client_and_repeats_a_situation_that_raised():
     lines = []
     impostor = evolve(STOCK, title=SAFE.title, is_ours=True)
     broken = evolve(SAFE, make=int)
@@ -119,4 +119,4 @@ def test_stock_client_under_our_name_leaks_and_an_error_ends_its_play():
     counts = leaking.counts
     assert counts.produced == counts.while_paused + counts.when_wanted + counts.lost
     assert raising.error is not None
-    assert "played again, the first time ended early: TypeError" in "\n".join(lines)
+    assert "played again, as the first play ended early: TypeError" in "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The program as a user starts it: in its own process."""
+"""Tests the program in its own process, as a user starts it."""
 
 import os
 import re
@@ -23,14 +23,14 @@ def ending(ended):
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_program_ends_with_the_tests_that_started_it():
-    """The program ends even if tests are killed: a worker would read its topic forever."""
+def test_program_dies_with_the_test_process_that_started_it():
+    """The program dies even if the tests are killed; a worker would otherwise run forever."""
     started = command(first="import time; print('up', flush=True); time.sleep(60); ")
     tests = command(first=f"import subprocess; subprocess.run({started}); ")
     with begun(tests, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
         process.kill()
-        # Returns once the program has closed the pipe, too.
+        # Returns once the program has also closed the pipe.
         output_of(process)
 
 
@@ -44,7 +44,7 @@ def test_program_ends_with_the_tests_that_started_it():
         ("uvicorn", "console", ("console", "--bootstrap", "127.0.0.1:1")),
     ],
 )
-def test_missing_package_is_reported_with_the_command_that_installs_it(
+def test_missing_package_is_reported_with_its_installation_command(
     package, extra, arguments
 ):
     ended = run(*arguments, first=f"sys.modules[{package!r}] = None; ")
@@ -52,22 +52,22 @@ def test_missing_package_is_reported_with_the_command_that_installs_it(
     assert ending(ended) == (Status.USAGE, "", f"safeconsumer: {line}\n")
 
 
-def test_help_lists_the_other_commands_if_a_package_of_one_is_missing():
+def test_help_lists_all_commands_even_if_one_lacks_a_package():
     listed = run("--help", first="sys.modules['msgspec'] = None; ")
     assert (listed.returncode, listed.stderr) == (Status.DONE, "")
     assert "needs msgspec" in listed.stdout
     assert "pause" in listed.stdout
 
 
-def test_another_import_error_is_reported_as_a_defect():
+def test_import_error_of_a_required_module_is_reported_as_a_defect():
     ended = run("demo", first="sys.modules['json'] = None; ")
     assert ended.returncode == Status.BROKEN
     assert "ModuleNotFoundError" in ended.stderr
     assert "this error is a defect" in ended.stderr
 
 
-def test_list_of_commands_imports_none():
-    """Importing all of them together takes a second."""
+def test_group_of_commands_imports_no_command():
+    """Importing all commands takes a second."""
     print_ = (
         "print([one for one in sys.modules if one.endswith(('.holding', '.audit'))])"
     )
@@ -95,7 +95,7 @@ module.pause = pause
 @pytest.mark.parametrize(
     "arguments", [("pause",), ("--help",)], ids=["command", "help"]
 )
-def test_program_ends_silently_if_its_output_is_closed(arguments):
+def test_program_exits_silently_if_its_output_is_closed(arguments):
     ours, its = os.pipe()
     os.close(ours)
     with os.fdopen(its, "w") as out:
@@ -104,7 +104,7 @@ def test_program_ends_silently_if_its_output_is_closed(arguments):
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
-def test_help_on_a_full_disk_has_one_line_and_a_status(arguments):
+def test_help_to_a_full_disk_fails_with_one_line(arguments):
     with FULL.open("w") as disk:
         ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN
@@ -127,15 +127,15 @@ INTERRUPTED = (Status.INTERRUPTED, "safeconsumer: interrupted\n")
 @pytest.mark.parametrize(
     "module", ["safeconsumer.cli.commands", "safeconsumer.cli.holding", "kafka.admin"]
 )
-def test_ctrl_c_while_a_command_is_imported_has_status_130(module):
-    """Without our handler click would print "Aborted!" and end with 1."""
+def test_ctrl_c_during_the_import_of_a_command_exits_with_130(module):
+    """Without our handler click would print "Aborted!" and exit with 1."""
     first = f"exec({INTERRUPTS.format(module=module)!r}); "
     ended = run("pause", "orders", "--reason=x", "--group=g", first=first)
     assert (ended.returncode, ended.stderr) == INTERRUPTED
     assert ended.stdout == ""
 
 
-def test_ctrl_c_in_the_middle_of_the_demo_has_status_130():
+def test_ctrl_c_during_the_demo_exits_with_130():
     with begun(command("demo", first=TAKES_CTRL_C), **PIPES) as process:
         for line in process.stdout:
             if "another member joins" in line:
@@ -148,7 +148,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_has_status_130():
 # ---------------------------------------------------------------- without arguments
 
 
-def test_demo_brings_its_own_broker():
+def test_demo_without_arguments_starts_its_own_broker():
     ended = run("demo", "--situation", "flag")
     assert (ended.returncode, ended.stderr) == (Status.DONE, "")
     lines = ended.stdout.splitlines()
@@ -163,7 +163,7 @@ def test_demo_brings_its_own_broker():
     assert (" leaked" in stock, safe.endswith(" ok")) == (True, True)
 
 
-def test_program_runs_as_a_module_with_the_packages_version():
+def test_module_prints_the_packages_version():
     ended = ran_python("-m", "safeconsumer", "--version")
     line = f"safeconsumer, version {safeconsumer.__version__}\n"
     assert ending(ended) == (0, line, "")

@@ -1,4 +1,4 @@
-"""``safeconsumer run``: a worker process from the shell, and how it ends."""
+"""Tests ``safeconsumer run``, which runs a worker process, and its exit."""
 
 import contextlib
 import json
@@ -74,7 +74,8 @@ def elsewhere():
     return patient(in_a_thread, executor="asyncio")
 
 def fill_stderr():
-    # It is a pipe that nobody reads: the next line of the log blocks whoever writes it.
+    # Nobody reads stderr, a pipe, so the next log line blocks the thread that writes
+    # it.
     os.set_blocking(2, False)
     try:
         while True:
@@ -100,7 +101,7 @@ def hanging():
 def hanging_beside():
     def hook(event):
         if type(event).__name__ == "RecordRetried":
-            time.sleep(1.1)  # from then on it counts as one that does not return
+            time.sleep(1.1)  # after a second a hook counts as hanging
             Path("hangs").touch()
             threading.Event().wait()
 
@@ -131,7 +132,7 @@ def patient(handle=note, **settings):
 
 
 class Program:
-    """The command in a folder with handlers, on a topic of its own."""
+    """The command in a folder with handlers, and the topic of its worker."""
 
     def __init__(self, folder, broker, topic, producer):
         self.folder, self.topic, self._producer = folder, topic, producer
@@ -141,11 +142,11 @@ class Program:
         (folder / "handlers.py").write_text(HANDLERS)
 
     def start(self, target="handlers:noting", *more, prefix=None):
-        """Start a worker; with a prefix it obeys the holds on topics of that prefix."""
+        """Start a worker; with a prefix it obeys the control topics of that prefix."""
         settings = {
             **self.broker.client_config,
             **self.broker.group_config,
-            "session_timeout_ms": 30_000,  # members stay in the group on a slow machine
+            "session_timeout_ms": 30_000,  # long enough for a slow machine
             "topic": self.topic,
             "group_id": self.group,
             "auto_offset_reset": "earliest",
@@ -158,7 +159,7 @@ class Program:
 
     def kill(self):
         for process in self.started:
-            with process:  # closes its pipes, too
+            with process:  # also closes the process's pipes
                 process.kill()
 
     def produce(self, *values):
@@ -167,7 +168,7 @@ class Program:
             self._producer.send(self.topic, value=value, partition=0).get(SECONDS)
 
     def wait_seen(self, count):
-        """Wait until handlers have been called with this many records."""
+        """Wait until handlers have received this many records."""
         file = self.folder / "seen"
 
         def seen():
@@ -176,12 +177,12 @@ class Program:
         wait_for(lambda: len(seen()) >= count, "the records", SECONDS, seen=seen)
 
     def wait_file(self, name):
-        """Wait until the program has made a file."""
+        """Wait until the program has created a file."""
         wait_for((self.folder / name).exists, name, SECONDS)
 
 
 def ended(process, status):
-    """Wait for the end of a worker; return its stderr."""
+    """Wait until a process exits with this status; return its stderr."""
     with process:
         try:
             _, errors = output_of(process)
@@ -193,14 +194,14 @@ def ended(process, status):
 
 
 def stopped(process, status=Status.DONE):
-    """Stop a worker; return its stderr."""
+    """Stop a worker with SIGTERM; return its stderr."""
     process.send_signal(signal.SIGTERM)
     return ended(process, status)
 
 
 @pytest.fixture
 def program(tmp_path, kafka_broker, kafka_topic, make_producer):
-    """Prepare the command; at the end kill the processes that a failed test left."""
+    """Prepare the command; at the end kill processes that a failed test has left."""
     topic = kafka_topic(partitions=2)
     program = Program(tmp_path, kafka_broker, topic, make_producer())
     yield program
@@ -208,7 +209,7 @@ def program(tmp_path, kafka_broker, kafka_topic, make_producer):
 
 
 @pytest.mark.any_broker
-def test_sigterm_lets_handlers_finish_and_commits(program, make_consumer):
+def test_worker_finishes_its_handlers_and_commits_after_sigterm(program, make_consumer):
     program.produce(b"a", b"b", b"c")
     process = program.start()
     program.wait_seen(3)
@@ -224,20 +225,20 @@ def test_sigterm_lets_handlers_finish_and_commits(program, make_consumer):
         pytest.param("handlers:elsewhere", marks=pytest.mark.embedded_suffices),
     ],
 )
-def test_second_sigterm_gives_up_a_handler_or_its_thread(program, target):
+def test_worker_gives_up_running_handlers_after_a_second_sigterm(program, target):
     program.produce(b"a", b"slow")
     process = program.start(target)
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
-    # Two signals would count as one before the program has received the first.
+    # The first signal must be handled, as two pending SIGTERMs count as one.
     program.wait_file("draining")
     stopped(process, Status.FAILED)
 
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_second_sigterm_ends_process_whose_loop_never_returns(program):
-    """In that case the program cannot commit."""
+def test_second_sigterm_ends_a_worker_whose_poll_never_returns(program):
+    """A worker whose poll never returns cannot commit."""
     process = program.start("handlers:standing")
     program.wait_file("stands")
     process.send_signal(signal.SIGTERM)
@@ -248,8 +249,8 @@ def test_second_sigterm_ends_process_whose_loop_never_returns(program):
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_one_sigterm_ends_process_whose_hook_never_returns(program):
-    """Handled records are committed; the last line names the hook."""
+def test_one_sigterm_ends_a_worker_whose_hook_never_returns(program):
+    """The worker commits handled records, and its last line names the hook."""
     program.produce(b"a")
     process = program.start("handlers:hanging")
     program.wait_seen(1)
@@ -259,7 +260,7 @@ def test_one_sigterm_ends_process_whose_hook_never_returns(program):
 
 @pytest.mark.contract("W8")
 @pytest.mark.embedded_suffices
-def test_hook_that_never_returns_to_a_handlers_thread_is_named_once(program):
+def test_hook_that_blocks_a_handlers_thread_is_named_once(program):
     program.produce(b"a")
     process = program.start("handlers:hanging_beside")
     program.wait_file("hangs")
@@ -269,8 +270,8 @@ def test_hook_that_never_returns_to_a_handlers_thread_is_named_once(program):
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_one_sigterm_ends_process_with_an_unread_stderr(program, make_consumer):
-    """Handled records are committed, and the group is left."""
+def test_one_sigterm_ends_a_worker_whose_stderr_is_full(program, make_consumer):
+    """The worker commits handled records, and leaves its group."""
     program.produce(b"a")
     process = program.start("handlers:clogged")
     program.wait_file("filled")
@@ -283,15 +284,15 @@ def test_one_sigterm_ends_process_with_an_unread_stderr(program, make_consumer):
 
 
 @pytest.mark.embedded_suffices
-def test_record_that_fails_for_good_is_named_in_the_last_line(program):
+def test_last_line_of_a_worker_names_a_record_that_failed_for_good(program):
     program.produce(b"a", b"bad")
     errors = ended(program.start("handlers:waiting"), Status.FAILED)
     assert f"{program.topic}:0 offset 1 failed for good" in errors
 
 
 @pytest.mark.any_broker
-def test_worker_names_a_missing_topic_with_the_nearest_name_and_waits(program):
-    """Other topics of this broker may have names that are near, too."""
+def test_worker_names_a_missing_topic_with_the_most_similar_name_and_waits(program):
+    """The test allows further suggestions, as other topics may have similar names, too."""
     process = program.start("handlers:misspelt")
     nearest = (
         f"safeconsumer: topic does not exist: {program.topic}x; did you mean "
@@ -303,7 +304,7 @@ def test_worker_names_a_missing_topic_with_the_nearest_name_and_waits(program):
 
 
 @pytest.mark.embedded_suffices
-def test_probes_answer_by_http(program):
+def test_probes_and_metrics_respond_over_http(program):
     program.produce(b"a", b"slow")
     process = program.start("handlers:hasty", "--probes=0")
     line = next(line for line in process.stderr if "probes at" in line)
@@ -324,7 +325,7 @@ def test_probes_answer_by_http(program):
 
 
 @pytest.mark.any_broker
-def test_log_has_the_offset_at_which_each_partition_starts(program):
+def test_log_shows_the_start_offset_of_each_partition(program):
     starts = []
     for count in (1, 2):
         program.produce(b"v")
@@ -364,8 +365,10 @@ def worker():
     ],
     ids=["command", "worker"],
 )
-def test_signal_before_a_broker_has_answered(tmp_path, arguments, number, status, line):
-    """A supervisor takes a worker that a signal kills (-15) for one that crashed."""
+def test_signal_before_a_broker_responds_ends_the_program_with_its_usual_status(
+    tmp_path, arguments, number, status, line
+):
+    """A supervisor would consider a worker that a signal kills (-15) as crashed."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -380,7 +383,7 @@ def test_signal_before_a_broker_has_answered(tmp_path, arguments, number, status
 
 
 @pytest.mark.any_broker
-def test_worker_obeys_an_operators_hold_and_reports_it(program):
+def test_worker_obeys_an_operators_hold_and_reports_quiet_partitions(program):
     prefix = f"p-{uuid.uuid4().hex[:8]}-"
     where = (f"--bootstrap={program.broker.bootstrap}", f"--topic-prefix={prefix}")
 

@@ -1,4 +1,4 @@
-"""A group on another client, with a factory for each kind of member."""
+"""Defines fixtures that make members on confluent-kafka and aiokafka."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -15,14 +15,14 @@ __all__ = ["secured", "story", "team"]
 
 
 class PatientConfluent(librdkafka.UpstreamConsumer):
-    """Polls until a message has come."""
+    """A control reader's consumer whose polls wait for a message."""
 
     def poll(self, timeout):
         return super().poll(max(timeout, LIMIT))
 
 
 class PatientAiokafka(aiokafka_control.UpstreamConsumer):
-    """Fetches until records have come."""
+    """A control reader's consumer whose fetches wait for records."""
 
     async def getmany(self, *partitions, timeout_ms=0, max_records=None):
         waiting = {"timeout_ms": max(timeout_ms, 1000 * LIMIT)}
@@ -31,7 +31,7 @@ class PatientAiokafka(aiokafka_control.UpstreamConsumer):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Let each turn of a reader of the holds topic last until records have come."""
+    """Let each turn of a reader of the holds topic wait until records arrive."""
     monkeypatch.setattr(librdkafka, "UpstreamConsumer", PatientConfluent)
     monkeypatch.setattr(aiokafka_control, "UpstreamConsumer", PatientAiokafka)
     monkeypatch.setattr(aiokafka_control, "_ASK_SECONDS", LIMIT)
@@ -39,7 +39,7 @@ def patient(monkeypatch):
 
 class Client:
     """
-    Makes members of a team on one client; all close at the end.
+    Makes members of a team on one client, and closes all of them at the end.
 
     Attributes:
         kind: the client's name.
@@ -54,7 +54,7 @@ class Client:
 
     @property
     def make(self):
-        """Make the client's own consumer: ``make(control=..., hooks=...)``."""
+        """Return a factory of the client's own consumer: ``make(control=..., hooks=...)``."""
         if self._loop is None:
             return partial(confluent.confluent, self._team, protocol=self._protocol)
         return partial(
@@ -62,7 +62,7 @@ class Client:
         )
 
     def member(self, **more):
-        """Make a member that is driven by kafka-python's methods."""
+        """Make a member with kafka-python's methods."""
         consumer = self.make(**more)
         made = (
             confluent.BlockingConsumer(consumer)
@@ -78,14 +78,14 @@ class Client:
         return made
 
     def running(self, name, **more):
-        """Make a member that is polled in the background, as a context manager."""
+        """Return a context manager that polls a new member in the background."""
         team, protocol = self._team, self._protocol
         if self._loop is None:
             return confluent.ConfluentMember(team, name, protocol, **more)
         return aiokafka.AiokafkaMember(self._loop, team, name, protocol, **more)
 
     def control_clients(self):
-        """Make the clients that read and write the control topics for a member."""
+        """Make the clients with which a member reads and writes the control topics."""
         if self._loop is None:
             return librdkafka.control_clients(confluent.settings_of(self._team))
         calls = self._loop.call(LoopCalls)

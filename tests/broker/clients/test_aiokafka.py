@@ -1,4 +1,4 @@
-"""Members on aiokafka; ``test_members`` has the tests of both clients."""
+"""Tests members on aiokafka only; ``test_members`` tests both clients."""
 
 import asyncio
 import gc
@@ -40,14 +40,14 @@ CONTROL, STATUS = "safeconsumer-control", "safeconsumer-status"
 
 @pytest.fixture
 def loop():
-    """Run an event loop on a thread; at the end it must be empty."""
+    """Run an event loop on a thread; fail if a task remains at the end."""
     with Loop() as one:
         yield one
 
 
 @pytest.fixture
 def member(team, loop):
-    """Make members of the team that stop at the end."""
+    """Return a factory of members of the team, which stop at the end."""
     with ExitStack() as closing:
 
         def made(**more):
@@ -60,7 +60,7 @@ def member(team, loop):
 
 @pytest.fixture
 def reading(team, member):
-    """Make members that have subscribed, and have read all 20 records."""
+    """Return a factory of subscribed members that have read all 20 records."""
 
     def made(**more):
         one = member(**more)
@@ -72,7 +72,7 @@ def reading(team, member):
 
 
 def came(member, count):
-    """Poll until this many records have come; return their places in order."""
+    """Poll until this many records have arrived; return sorted partitions and offsets."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -87,8 +87,8 @@ def others_held(team, member):
 
 
 @pytest.mark.contract("G8", "G9")
-def test_a_member_is_busy_until_it_asks_for_records_again(team, member):
-    """The record that ``getone`` returned may be worked on: ``--wait`` waits for it."""
+def test_partition_of_a_returned_record_is_busy_until_the_next_fetch(team, member):
+    """The program may still process the record that ``getone`` returned."""
     one = member(control=team.quick)
     one.subscribe([team.topic])
     given = one.run("getone").partition
@@ -109,10 +109,10 @@ def test_a_member_is_busy_until_it_asks_for_records_again(team, member):
     assert quiet.exit_code == 0, quiet.output
 
 
-def test_the_last_control_record_is_read_again_without_an_event(
+def test_reader_rereads_the_last_control_record_without_an_event(
     team, member, monkeypatch
 ):
-    """So the reader finds a recreated topic, and an unchanged one causes no event."""
+    """Rereading detects a recreated topic; an unchanged topic must cause no event."""
     monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.0)
     events = []
     team.operator_holds(f"{team.topic}:0")
@@ -126,7 +126,7 @@ def test_the_last_control_record_is_read_again_without_an_event(
 
 
 class Calls(LoopCalls):
-    """Runs coroutines to their ends, and then loses the result of the next turn."""
+    """Runs coroutines, but replaces the outcome of the next turn if a test sets one."""
 
     outcome = None
 
@@ -140,14 +140,14 @@ class Calls(LoopCalls):
 
 
 def too_late():
-    """Make a future that has no result in time, as that of a loop that is blocked."""
+    """Return a future that has timed out, like that of a blocked loop."""
     future = Future()
     future.set_exception(TimeoutError())
     return future
 
 
 def cancelled():
-    """Make a future that ``wake()`` has cancelled."""
+    """Return a cancelled future, like one that ``wake()`` has cancelled."""
     future = Future()
     future.cancel()
     return future
@@ -162,8 +162,8 @@ def calls(loop):
 
 @pytest.mark.contract("G1", "G9")
 @pytest.mark.usefixtures("patient")
-def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
-    """The loop may be blocked for longer than the control thread waits."""
+def test_records_of_a_control_turn_that_timed_out_are_read_again(team, calls):
+    """The loop may block for longer than the control thread waits."""
     team.operator_holds(f"{team.topic}:0")
     clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
@@ -178,7 +178,7 @@ def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
 
 @pytest.mark.contract("G1", "G9")
 @pytest.mark.usefixtures("patient")
-def test_records_of_a_turn_that_is_cancelled_come_with_the_next_one(team, calls):
+def test_records_of_a_cancelled_control_turn_are_returned_by_the_next_turn(team, calls):
     team.operator_holds(f"{team.topic}:0")
     clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
@@ -201,7 +201,9 @@ def called(request, loop):
             yield lambda *call: thread.submit(*call).result()
 
 
-def test_pause_and_resume_refuse_the_same_arguments_as_aiokafka(team, member, called):
+def test_pause_and_resume_refuse_the_same_arguments_as_aiokafkas_own(
+    team, member, called
+):
     one = member()
     one.assign(team.partitions)
     for name in ("pause", "resume"):
@@ -213,8 +215,8 @@ def test_pause_and_resume_refuse_the_same_arguments_as_aiokafka(team, member, ca
     assert one.consumer.holds() == ()
 
 
-def test_a_pause_holds_until_it_is_resumed(team, reading, called):
-    """Aiokafka's flags have futures of the loop, which no other thread can make."""
+def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
+    """Aiokafka's flags use futures of the loop, which no other thread may create."""
     one = reading()
     called(one.consumer.pause, zero(team))
     assert one.consumer.paused() == {zero(team)}
@@ -224,8 +226,8 @@ def test_a_pause_holds_until_it_is_resumed(team, reading, called):
     assert came(one, 2) == [(0, 5), (0, 6)]
 
 
-def test_a_resume_leaves_the_holds_of_others(team, reading, called):
-    """Earlier, aiokafka's fetching task ended with an error, and so did ``stop``."""
+def test_resume_leaves_holds_of_other_owners(team, reading, called):
+    """Earlier, aiokafka's fetching task failed with an error, and then ``stop`` failed."""
     one = reading()
     one.call("pause", zero(team))
     one.consumer.hold(f"{team.topic}:0", owner="db")
@@ -239,8 +241,8 @@ def test_a_resume_leaves_the_holds_of_others(team, reading, called):
     assert came(one, 2) == [(0, 5), (0, 6)]
 
 
-def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
-    """So does a hold beside another one that was lifted meanwhile."""
+def test_expired_hold_wakes_a_waiting_call(team, member):
+    """The first hold is lifted, the second one expires."""
     one = member()
     one.consumer.hold(team.topic, owner="first")
     one.consumer.hold(team.topic, owner="second", for_=0.5)
@@ -250,7 +252,7 @@ def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
 
 
 @pytest.mark.contract("P10", "G9")
-def test_a_lift_on_another_thread_ends_a_wait(team, member):
+def test_lift_on_another_thread_wakes_a_waiting_call(team, member):
     one = member()
     one.consumer.hold(ALL)
     one.subscribe([team.topic])
@@ -260,7 +262,7 @@ def test_a_lift_on_another_thread_ends_a_wait(team, member):
 
 
 class HoldingAtTheEnd(AIOKafkaConsumer):
-    """A consumer that holds a partition after it took a record from aiokafka."""
+    """A consumer that places a hold after it has received records from aiokafka."""
 
     held = None
 
@@ -271,8 +273,10 @@ class HoldingAtTheEnd(AIOKafkaConsumer):
 
 
 @pytest.mark.contract("P1", "P8", "G9")
-def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(team, member):
-    """Meanwhile they are neither committed, nor in hand, nor before the position."""
+def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
+    team, member
+):
+    """During the hold the records are uncommitted, not in hand and after the position."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.subscribe([team.topic])
@@ -290,8 +294,8 @@ def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(team, mem
     assert one.committed(zero(team)) == 5
 
 
-def test_getmany_waits_on_if_all_records_were_put_back(team, member):
-    """A late hold takes no time from the wait for other partitions."""
+def test_getmany_keeps_waiting_after_it_has_put_all_records_back(team, member):
+    """After a late hold ``getmany`` still waits for records of other partitions."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.consumer.held = f"{team.topic}:0"
@@ -305,8 +309,8 @@ def test_getmany_waits_on_if_all_records_were_put_back(team, member):
     assert (tp.partition, [record.offset for record in records]) == (1, [0, 1])
 
 
-def test_records_that_were_put_back_are_not_committed_by_themselves(team, member):
-    """``enable_auto_commit`` commits positions: those after delivered records."""
+def test_auto_commit_does_not_commit_records_that_were_put_back(team, member):
+    """``enable_auto_commit`` commits positions, which must follow only delivered records."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 100}
     one = member(kind=HoldingAtTheEnd, **settings)
     others_held(team, one)
@@ -321,8 +325,8 @@ def test_records_that_were_put_back_are_not_committed_by_themselves(team, member
 
 
 @pytest.mark.contract("P6", "P7", "G9")
-def test_a_repeated_manual_assignment_stays_held(team, member):
-    """Aiokafka's paused flags are gone each time."""
+def test_repeated_manual_assignment_stays_held(team, member):
+    """Each assignment discards aiokafka's paused flags."""
     one = member()
     one.consumer.hold(f"{team.topic}:0")
     for _ in range(2):
@@ -332,7 +336,7 @@ def test_a_repeated_manual_assignment_stays_held(team, member):
         paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
         assert paused == {
             zero(team)
-        }  # otherwise the client would fetch it and put it back endlessly
+        }  # otherwise fetched records would be put back endlessly
     one.assign(team.partitions[:1])
     one.run("seek_to_beginning")
     assert one.poll(200) == {}
@@ -340,8 +344,8 @@ def test_a_repeated_manual_assignment_stays_held(team, member):
     assert came(one, 5) == [(0, n) for n in range(5)]
 
 
-def test_a_consumer_without_a_group_obeys_holds(team, member):
-    """Without a group aiokafka calls no listener: each call checks the assignment."""
+def test_consumer_without_a_group_obeys_holds(team, member):
+    """Without a group aiokafka calls no listener, so each call checks the assignment."""
     one = member(group_id=None)
     one.consumer.hold(f"{team.topic}:0")
     one.subscribe([team.topic])
@@ -350,7 +354,7 @@ def test_a_consumer_without_a_group_obeys_holds(team, member):
     assert came(one, 5) == [(0, n) for n in range(5)]
 
 
-def test_a_changed_subscription_keeps_pauses_and_unsubscribing_ends_them(team, reading):
+def test_new_subscription_keeps_pauses_and_unsubscribing_ends_them(team, reading):
     one = reading()
 
     def is_assigned():
@@ -360,7 +364,7 @@ def test_a_changed_subscription_keeps_pauses_and_unsubscribing_ends_them(team, r
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # otherwise aiokafka accepts no pattern
+    one.unsubscribe()  # aiokafka accepts a pattern only after this
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)
@@ -368,7 +372,7 @@ def test_a_changed_subscription_keeps_pauses_and_unsubscribing_ends_them(team, r
 
 
 class Noting(ConsumerRebalanceListener):
-    """A program's listener: plain functions or coroutines, as aiokafka takes both."""
+    """A program's listener with a function and a coroutine; aiokafka accepts both."""
 
     def __init__(self, consumer):
         self.called, self.consumer = [], consumer
@@ -381,7 +385,7 @@ class Noting(ConsumerRebalanceListener):
 
 
 @pytest.mark.contract("P7", "G9")
-def test_listeners_are_called_and_find_held_partitions_quiet(team, member):
+def test_listener_sees_held_partitions_as_quiet(team, member):
     one = member()
     listener = Noting(one.consumer)
     one.consumer.hold(f"{team.topic}:0")
@@ -401,8 +405,8 @@ def control_threads():
     return sorted(one for one in names if one in {CONTROL, STATUS})
 
 
-def test_stop_ends_threads_tasks_and_calls_that_wait(team, loop):
-    """The fixture of the loop finds tasks that are left, and unhandled errors."""
+def test_stop_ends_threads_tasks_and_waiting_calls(team, loop):
+    """The fixture of the loop detects remaining tasks and unhandled errors."""
     consumer = loop.call(aiokafka, team, team.topic, control=team.quick)
     loop.run(consumer.start())
     consumer.hold(ALL)
@@ -414,8 +418,8 @@ def test_stop_ends_threads_tasks_and_calls_that_wait(team, loop):
     assert control_threads() == []
 
 
-def test_start_that_failed_leaves_nothing_and_may_be_tried_again(team, loop):
-    """Programs try again until a broker answers, or drop the consumer."""
+def test_failed_start_leaves_nothing_and_can_be_retried(team, loop):
+    """Programs retry until a broker responds, or drop the consumer."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     failing = [OSError("no broker")]
 
@@ -442,8 +446,8 @@ def test_start_that_failed_leaves_nothing_and_may_be_tried_again(team, loop):
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("again", [True, False], ids=["started again", "dropped"])
-def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
-    """``wait_for(consumer.start(), 1)`` cancels it while brokers are slow."""
+def test_cancelled_start_leaves_no_control_and_a_new_start_makes_one(team, loop, again):
+    """``wait_for(consumer.start(), 1)`` cancels the start if brokers are slow."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     held = team.broker.hold("DescribeConfigs", client_id="a-control")
     task = loop.call(asyncio.ensure_future, consumer.start())
@@ -454,7 +458,7 @@ def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
     held.release()
     if again:
         result_of(starting)
-        assert consumer._ending.done()  # the first control has ended
+        assert consumer._ending.done()  # the first control has stopped
         assert control_threads() == [CONTROL, STATUS]
     else:
         wait_for(lambda: control_threads() == [], "the end of its threads")
@@ -462,7 +466,7 @@ def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
     assert control_threads() == []
 
 
-def test_start_and_stop_do_not_wait_for_the_programs_executor(team, loop):
+def test_start_and_stop_work_while_the_programs_executor_is_busy(team, loop):
     with ThreadPoolExecutor(1) as busy:
         loop.call(loop.loop.set_default_executor, busy)
         done = threading.Event()
@@ -476,8 +480,8 @@ def test_start_and_stop_do_not_wait_for_the_programs_executor(team, loop):
 
 
 @pytest.mark.embedded_broker
-def test_stop_ends_its_tasks_and_clients_if_no_broker_answers(team, loop):
-    """``stop`` waits for the control topics no longer than for the group."""
+def test_stop_ends_tasks_and_clients_if_no_broker_responds(team, loop):
+    """``stop`` does not wait longer for the control topics than for the group."""
     consumer = loop.call(
         aiokafka, team, team.topic, control=team.quick, request_timeout_ms=2000
     )
@@ -492,8 +496,8 @@ def test_stop_ends_its_tasks_and_clients_if_no_broker_answers(team, loop):
 @pytest.mark.embedded_broker
 @pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["the control reader's", "its own"])
-def test_stop_ends_all_while_a_fetch_waits_to_be_repeated(team, loop, whose):
-    """Aiokafka's own ``stop()`` is cancelled at that point, and leaves connections open."""
+def test_stop_closes_all_connections_during_the_backoff_of_a_fetch(team, loop, whose):
+    """During the backoff aiokafka's own ``stop()`` is cancelled, and leaves connections."""
     team.broker.create_topic(f"empty-{team.group}", 1)
     consumer = loop.call(aiokafka, team, control=team.quick)
     loop.run(consumer.start())
@@ -521,7 +525,7 @@ def test_stop_ends_all_while_a_fetch_waits_to_be_repeated(team, loop, whose):
 
 
 def test_no_call_of_a_member_blocks_the_event_loop(team, loop, monkeypatch):
-    """No call blocks for a thread, or for a coroutine of the loop itself."""
+    """The loop's thread never joins a thread, and never waits for its own coroutines."""
     waiting = set()
 
     def noting(call):
@@ -542,7 +546,7 @@ def test_no_call_of_a_member_blocks_the_event_loop(team, loop, monkeypatch):
 
 
 def dropped(loop, made):
-    """Drop the one consumer in a list, and collect it; aiokafka warns."""
+    """Drop the only consumer in a list, collect it, and expect aiokafka's warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made.clear()
@@ -550,13 +554,13 @@ def dropped(loop, made):
     assert loop.complaints.pop().startswith("Unclosed AIOKafkaConsumer")
 
 
-def test_a_consumer_that_was_never_started_can_be_collected(team, loop):
+def test_consumer_that_was_never_started_can_be_garbage_collected(team, loop):
     dropped(loop, [loop.call(aiokafka, team, team.topic)])
 
 
 @pytest.mark.contract("G9")
-def test_a_member_that_is_dropped_without_stop_ends_its_control(team, loop):
-    """Threads, tasks and clients do not keep it alive; they end with a last report."""
+def test_garbage_collected_member_ends_its_control(team, loop):
+    """Threads, tasks and clients do not keep the member alive; they send a last report."""
     made = [loop.call(aiokafka, team, team.topic, control=team.quick)]
     loop.run(made[0].start())
     member, calls = made[0]._member, made[0]._calls
@@ -569,7 +573,7 @@ def test_a_member_that_is_dropped_without_stop_ends_its_control(team, loop):
         lambda: (calls._clients, calls._running) == ({}, set()), "that of its tasks"
     )
     status = run(team, "status", "--group", team.group)
-    for one in left:  # by aiokafka itself
+    for one in left:  # aiokafka leaves these open
         loop.run(one.close())
     assert "stopped" in status.output, status.output
 
@@ -578,21 +582,21 @@ def test_a_member_that_is_dropped_without_stop_ends_its_control(team, loop):
 
 
 @pytest.mark.parametrize("version", ["0.12.0", "0.15.0", "1.0"])
-def test_another_aiokafka_is_refused(loop, monkeypatch, version):
+def test_unsupported_version_of_aiokafka_is_refused(loop, monkeypatch, version):
     monkeypatch.setattr(aiokafka_control, "__version__", version)
     refusal = rf"aiokafka {version} .*install"
     with pytest.raises(UnsupportedAiokafkaError, match=refusal):
         loop.call(AIOKafkaConsumer)
 
 
-def test_members_need_no_kafka_python(team):
-    """Any kafka-python may be installed beside members on aiokafka."""
+def test_members_do_not_import_kafka_python(team):
+    """Programs with members on aiokafka may have any version of kafka-python."""
     code = (
         "import asyncio, sys; sys.modules['kafka'] = None\n"
         "from safeconsumer import Control\n"
         "from safeconsumer.clients.aiokafka import AIOKafkaConsumer\n"
         "async def main():\n"
-        # Debugging reports callbacks of over 0.1 s, as on a busy machine.
+        # Debug mode would report callbacks that take over 0.1 s on a busy machine.
         "    asyncio.get_running_loop().slow_callback_duration = 3600\n"
         f"    settings = dict(bootstrap_servers={settings_of(team)['bootstrap_servers']!r},"
         f" group_id={team.group!r}, auto_offset_reset='earliest')\n"
@@ -614,13 +618,13 @@ def test_import_without_aiokafka_names_the_extra_to_install():
 
 
 class Token(AbstractTokenProvider):
-    """A token provider of the program."""
+    """A program's token provider."""
 
     async def token(self):
         return "token"
 
 
-def test_control_clients_have_the_members_connection_and_nothing_of_its_group(loop):
+def test_control_clients_copy_connection_settings_but_no_group_settings(loop):
     connection = {
         "bootstrap_servers": "b:9092",
         "connections_max_idle_ms": 1000,

@@ -1,4 +1,4 @@
-"""Members on confluent-kafka; ``test_members`` has the tests of both clients."""
+"""Tests members on confluent-kafka only; ``test_members`` tests both clients."""
 
 import gc
 import itertools
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.any_broker
 
 @pytest.fixture
 def member(team):
-    """Make members of the team that close at the end."""
+    """Return a factory of members of the team, which close at the end."""
     with ExitStack() as closing:
 
         def made(**more):
@@ -41,7 +41,7 @@ def member(team):
 
 
 def taken(consumer, count, by=1):
-    """Poll until this many records have come; return their partitions and offsets."""
+    """Poll until this many records have arrived; return their partitions and offsets."""
     return polled(consumer, lambda came: len(came) >= count, by)
 
 
@@ -62,10 +62,8 @@ def of(came, partition):
     return [offset for number, offset in came if number == partition]
 
 
-def test_the_identity_of_a_member_is_asked_on_its_own_thread_alone(
-    team, member, monkeypatch
-):
-    """confluent-kafka lets one thread into a client at a time: a reporter would starve."""
+def test_only_the_polling_thread_calls_the_member(team, member, monkeypatch):
+    """Only one thread at a time can call librdkafka's client, so a reporter would starve."""
     asked = set()
 
     def noted(name, self):
@@ -94,7 +92,7 @@ def test_the_identity_of_a_member_is_asked_on_its_own_thread_alone(
 
 @pytest.fixture
 def upstream(monkeypatch):
-    """Call ``handed`` with the messages that librdkafka hands over to members."""
+    """Call ``handed`` with the messages that librdkafka returns to members."""
     made = SimpleNamespace(handed=lambda _: None)
 
     def poll(self, timeout):
@@ -127,7 +125,7 @@ def committed(consumer, partition):
 
 
 def alone(team, consumer, *partitions):
-    """Subscribe, with holds of all partitions but some, by default the first."""
+    """Hold all partitions except these, by default the first one, and subscribe."""
     flowing = partitions or (0,)
     others = [tp.partition for tp in team.partitions if tp.partition not in flowing]
     consumer.hold(*[f"{team.topic}:{n}" for n in others], owner="others")
@@ -145,10 +143,10 @@ BEFORE = pytest.mark.parametrize("before", [0, 2], ids=["at first", "in a row"])
 @pytest.mark.contract("P1", "P8", "G9")
 @ONE
 @BEFORE
-def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(
+def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member, upstream, before, one
 ):
-    """Meanwhile they are neither committed, nor in hand, nor before the position."""
+    """During the hold the records are uncommitted, not in hand and after the position."""
     consumer = member()
     alone(team, consumer)
     assert taken(consumer, before) == [(0, n) for n in range(before)]
@@ -169,7 +167,7 @@ def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(
 
 
 def kept_back(team, consumer, upstream, *partitions):
-    """Keep back all records of partitions; then lift the holds."""
+    """Make the member keep back all records of partitions; then lift the holds."""
     names = {number: f"{team.topic}:{number}" for number in partitions}
     upstream.handed = lambda found: consumer.hold(
         *{names[one.partition()] for one in found}
@@ -183,10 +181,10 @@ def kept_back(team, consumer, upstream, *partitions):
     consumer.lift(*names.values())
 
 
-def test_librdkafka_is_polled_while_kept_records_are_given(
+def test_each_poll_that_returns_a_kept_record_also_polls_librdkafka(
     team, member, upstream, monkeypatch
 ):
-    """Librdkafka serves rebalances in polls only, and leaves its group without them."""
+    """Librdkafka serves rebalances only in polls, and leaves its group without polls."""
     consumer = member()
     kept_back(team, consumer, upstream, 0)
     seconds = itertools.count(time.monotonic())
@@ -199,8 +197,10 @@ def test_librdkafka_is_polled_while_kept_records_are_given(
     assert len(polled) == 5
 
 
-def test_kept_records_of_several_partitions_are_given_in_turn(team, member, upstream):
-    """Polls meanwhile may bring more of the first one, so that others would wait."""
+def test_kept_records_of_several_partitions_are_returned_in_turn(
+    team, member, upstream
+):
+    """New records of one partition must not delay the kept records of another."""
     consumer = member()
     kept_back(team, consumer, upstream, 0, 1)
     came = [consumer.poll(1) for _ in range(10)]
@@ -211,8 +211,8 @@ def test_kept_records_of_several_partitions_are_given_in_turn(team, member, upst
 
 
 @pytest.mark.contract("G9")
-def test_end_of_a_partition_comes_behind_its_records(team, member):
-    """A program that stops there has handled what is committed."""
+def test_partition_eof_is_returned_after_the_records(team, member):
+    """A program that stops at the EOF has then handled all committed records."""
     consumer = member(**{"enable.partition.eof": True})
     alone(team, consumer)
     found = consumer.consume(6, 30)
@@ -221,7 +221,7 @@ def test_end_of_a_partition_comes_behind_its_records(team, member):
     assert committed(consumer, 0) == 5
 
 
-def test_a_seek_drops_kept_records(team, member, upstream):
+def test_seek_drops_kept_records(team, member, upstream):
     consumer = member()
     alone(team, consumer)
     taken(consumer, 2)
@@ -234,7 +234,7 @@ def test_a_seek_drops_kept_records(team, member, upstream):
 
 
 @ONE
-def test_a_given_record_is_busy_until_the_next_call(team, member, one):
+def test_partition_of_a_returned_record_is_busy_until_the_next_call(team, member, one):
     consumer = member()
     alone(team, consumer)
     for _ in range(2):
@@ -246,8 +246,8 @@ def test_a_given_record_is_busy_until_the_next_call(team, member, one):
     assert set(consumer._member.busy()) == set()
 
 
-def test_no_partition_is_busy_in_the_last_report(team, member, monkeypatch):
-    """A program that closes its consumer has done with the records that it had."""
+def test_last_report_has_no_busy_partition(team, member, monkeypatch):
+    """A program that closes its consumer has finished with its records."""
     consumer, busy = member(control=team.quick), []
     alone(team, consumer)
     taken(consumer, 2)
@@ -264,14 +264,14 @@ def test_no_partition_is_busy_in_the_last_report(team, member, monkeypatch):
 
 
 @ONE
-def test_a_record_is_busy_before_the_last_check_of_its_hold(
+def test_partition_is_busy_before_the_last_check_for_a_hold(
     team, member, upstream, one
 ):
-    """So a report says busy, or the hold that it shows is obeyed."""
+    """A report therefore shows the partition as busy, or the member obeys the shown hold."""
     busy = []
 
     class Looking:
-        """A ledger that acts when its quiet set is read again after a fetch."""
+        """A ledger that notes the busy partitions at each check of holds after a fetch."""
 
         def __init__(self, ledger):
             self._ledger = ledger
@@ -291,7 +291,7 @@ def test_a_record_is_busy_before_the_last_check_of_its_hold(
     assert busy[0] == {(team.topic, 0)}
 
 
-def test_librdkafka_commits_given_records_by_itself(team, member):
+def test_auto_commit_commits_returned_records(team, member):
     consumer = member(auto_commit_interval_ms=100, enable_auto_commit=True)
     consumer.subscribe([team.topic])
     taken(consumer, 20)
@@ -304,17 +304,17 @@ def test_librdkafka_commits_given_records_by_itself(team, member):
 
 
 def stored(consumer, partition):
-    """Commit the stored offsets alone, as librdkafka does; return that of a partition."""
+    """Commit only the stored offsets, as librdkafka does; return a partition's offset."""
     with suppress(KafkaException):  # no offset was stored since the last call
         confluent_kafka.Consumer.commit(consumer, asynchronous=False)
     return consumer.committed([partition], 5)[0].offset
 
 
 @pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
-def test_few_records_of_a_burst_come_again_if_the_program_then_stalls(
+def test_few_records_of_a_burst_are_uncommitted_if_the_program_stalls(
     team, member, monkeypatch, by
 ):
-    """The number of records requested within a tenth of a second does not matter."""
+    """The limit also holds for a burst of records within a tenth of a second."""
     consumer, burst = member(), 30
     alone(team, consumer)
     taken(consumer, 5)
@@ -345,10 +345,10 @@ def seek_back(team, consumer):
     [(lambda *_: None, 3), (seek_back, 3), (store_twice, 2)],
     ids=["nothing else", "a seek", "the program's own offsets"],
 )
-def test_a_commit_has_the_records_given_before_or_offsets_of_the_program(
+def test_commit_covers_returned_records_or_the_programs_own_offsets(
     team, member, call, offset
 ):
-    """confluent-kafka does so, too: it stores the offset of a record when it returns it."""
+    """confluent-kafka, too, stores the offset of each record that it returns."""
     consumer = member()
     alone(team, consumer)
     taken(consumer, 3)
@@ -357,8 +357,8 @@ def test_a_commit_has_the_records_given_before_or_offsets_of_the_program(
 
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
-def test_given_records_are_committed_as_the_member_leaves(team, member, by):
-    """So are the records of its last calls, which stored no offset themselves."""
+def test_returned_records_are_committed_when_the_member_leaves(team, member, by):
+    """The commit includes the records of the last calls, which have stored no offset."""
     first = member(enable_auto_commit=True)
     everything = [TopicPartition(*tp) for tp in team.partitions]
     first.subscribe([team.topic]) if by == "subscribe" else first.assign(everything)
@@ -369,7 +369,7 @@ def test_given_records_are_committed_as_the_member_leaves(team, member, by):
 
 
 class Late(confluent_kafka.Consumer):
-    """Plays a librdkafka that keeps a partition's last position until it fetches again."""
+    """A consumer that, like some versions of librdkafka, keeps a position until a fetch."""
 
     last = None
 
@@ -381,7 +381,7 @@ class Late(confluent_kafka.Consumer):
         return found
 
 
-def test_a_repeated_assignment_stores_no_position_of_the_last_one(team, member):
+def test_repeated_assignment_does_not_store_positions_of_the_previous_one(team, member):
     consumer = member(kind=type("Mine", (Consumer, Late), {}))
     consumer.assign([TopicPartition(team.topic, n, 0) for n in range(4)])
     taken(consumer, 20)
@@ -397,8 +397,8 @@ def test_a_repeated_assignment_stores_no_position_of_the_last_one(team, member):
 
 
 @pytest.mark.contract("P6", "P7", "G9")
-def test_a_repeated_manual_assignment_stays_held(team, member):
-    """Librdkafka may forget its paused flags at an assignment, or keep them."""
+def test_repeated_manual_assignment_stays_held(team, member):
+    """Librdkafka may reset or keep its paused flags at an assignment."""
     consumer = member()
     theirs = [TopicPartition(team.topic, n, 0) for n in range(4)]
     consumer.hold(f"{team.topic}:0")
@@ -418,8 +418,8 @@ def test_a_repeated_manual_assignment_stays_held(team, member):
 
 
 @pytest.mark.contract("P10", "G9")
-def test_a_poll_never_waits_longer_than_a_lift_may(team, member, monkeypatch):
-    """Each wait in librdkafka takes at most 100 ms."""
+def test_each_wait_in_librdkafka_is_short_enough_for_a_lift(team, member, monkeypatch):
+    """A poll without a timeout calls librdkafka with timeouts of at most 100 ms."""
     asked = []
 
     def noting(self, timeout):
@@ -445,8 +445,8 @@ def test_consume_refuses_the_same_numbers_as_confluent_kafka(team, member):
             consumer.consume(wrong)
 
 
-def test_callbacks_of_the_program_may_assign(team, member):
-    """Offsets that ``on_assign`` gives are kept; held partitions are paused all the same."""
+def test_on_assign_callback_may_assign_partitions_itself(team, member):
+    """The offsets of the program's ``on_assign`` stay, and held partitions are paused."""
     called = []
     consumer = member()
 
@@ -469,8 +469,8 @@ def test_callbacks_of_the_program_may_assign(team, member):
     assert consumer.quiet() == []
 
 
-def test_failed_request_leaves_no_client_to_the_collector(monkeypatch):
-    """Each client has threads and sockets; a reader asks again while no broker answers."""
+def test_failed_request_for_control_topics_leaves_no_client_open(monkeypatch):
+    """Each client has threads and sockets, and a reader retries until a broker responds."""
     monkeypatch.setattr(librdkafka, "_ASK_SECONDS", 0.1)
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     topic = librdkafka.control_clients(settings).holds_topic("holds")
@@ -490,8 +490,8 @@ def test_failed_request_leaves_no_client_to_the_collector(monkeypatch):
 
 
 @pytest.mark.usefixtures("patient")
-def test_holds_in_front_of_an_unreadable_control_record_are_obeyed(team, monkeypatch):
-    """The error ends the next turn, and the reader begins behind those holds."""
+def test_holds_before_an_unreadable_control_record_are_obeyed(team, monkeypatch):
+    """The next turn raises the error, and the reader continues after those holds."""
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     error = KafkaError(KafkaError._BAD_MSG)
     unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
@@ -507,15 +507,15 @@ def test_holds_in_front_of_an_unreadable_control_record_are_obeyed(team, monkeyp
     topic.close()
 
 
-def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):
-    """A poll then raises the same error as confluent-kafka's; earlier, SystemError."""
+def test_member_that_closes_itself_in_on_assign_is_closed(team, member):
+    """A poll then raises the same error as confluent-kafka; earlier, SystemError."""
     one = member()
     one.subscribe([team.topic], on_assign=lambda consumer, _: consumer.close())
     with pytest.raises(RuntimeError, match="closed"):
         polled(one, lambda _: False)
 
 
-def test_a_member_without_control_has_no_figures_of_control(member):
+def test_member_without_control_has_no_control_metrics(member):
     found = values(member())
     assert not {name for name in found if name.startswith("control_")}
     assert "consumer_last_poll_timestamp_seconds" not in found
@@ -528,8 +528,8 @@ STORE = "enable.auto.offset.store"
 
 
 @pytest.mark.parametrize("value", ["yes", "on", " true", "", 2, None], ids=repr)
-def test_a_wrong_setting_for_stored_offsets_is_refused_as_by_confluent(team, value):
-    """Otherwise no offset would ever be committed."""
+def test_invalid_offset_store_setting_is_refused_as_by_confluent_kafka(team, value):
+    """If an invalid value were accepted, no offset would ever be committed."""
     settings = {**settings_of(team), STORE: value}
     with pytest.raises(KafkaException, match=STORE):
         confluent_kafka.Consumer(settings)
@@ -538,7 +538,7 @@ def test_a_wrong_setting_for_stored_offsets_is_refused_as_by_confluent(team, val
 
 
 @pytest.mark.parametrize("value", [True, "T", 1, False, "f", 0, "0"], ids=repr)
-def test_each_spelling_of_the_setting_for_stored_offsets_is_accepted(team, value):
+def test_each_spelling_of_the_offset_store_setting_is_accepted(team, value):
     settings = {**settings_of(team), STORE: value}
     confluent_kafka.Consumer(settings).close()
     with closing(Consumer(settings, log=False)) as consumer:
@@ -552,8 +552,10 @@ def test_each_spelling_of_the_setting_for_stored_offsets_is_accepted(team, value
     ids=["text", "topic", "pair", "none", "number"],
 )
 @pytest.mark.contract("P4", "G9")
-def test_pause_and_resume_take_partitions_only_as_those_of_confluent(team, call, wrong):
-    """A text was taken for the topics of its letters, and paused nothing."""
+def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
+    team, call, wrong
+):
+    """Earlier, each letter of a string was treated as a topic, and nothing was paused."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -564,8 +566,8 @@ def test_pause_and_resume_take_partitions_only_as_those_of_confluent(team, call,
 
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
 @pytest.mark.parametrize("wrong", [5, ""])
-def test_a_callback_that_cannot_be_called_is_refused_at_once(team, name, wrong):
-    """confluent-kafka does so, too; earlier, the first poll of a join raised."""
+def test_uncallable_callback_is_refused_by_subscribe(team, name, wrong):
+    """confluent-kafka does the same; earlier, only the first poll of a join raised."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -573,8 +575,8 @@ def test_a_callback_that_cannot_be_called_is_refused_at_once(team, name, wrong):
                 one.subscribe([team.topic], **{name: wrong})
 
 
-def test_members_need_no_kafka_python(team):
-    """Members on confluent-kafka work with any installed version of kafka-python."""
+def test_members_do_not_import_kafka_python(team):
+    """Programs with members on confluent-kafka may have any version of kafka-python."""
     code = (
         "import sys; sys.modules['kafka'] = None\n"
         "from safeconsumer import Control\n"
@@ -589,8 +591,8 @@ def test_members_need_no_kafka_python(team):
     assert done.returncode == 0, done.stderr
 
 
-def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
-    """Unknown settings of librdkafka, which may belong to logins, are copied."""
+def test_control_clients_copy_connection_settings_but_no_group_settings():
+    """Unknown settings of librdkafka are copied, because they may belong to a login."""
     connection = {
         "bootstrap.servers": "b:9092",
         "https.ca.location": "/ca",
@@ -630,8 +632,8 @@ def clients_of(kind):
 
 
 @pytest.mark.contract("G9")
-def test_a_member_that_is_dropped_without_close_ends_its_control(team):
-    """Its threads do not keep it alive, and end with a last report; its clients end, too."""
+def test_member_dropped_without_close_ends_its_control(team):
+    """The threads do not keep the member alive; they send a last report."""
     kinds = (AdminClient, confluent_kafka.Consumer, confluent_kafka.Producer)
     gc.collect()
     before, threads = len(clients_of(kinds)), control_threads()

@@ -1,4 +1,4 @@
-"""Members on confluent-kafka and aiokafka: records under holds, and after them."""
+"""Tests members on confluent-kafka and aiokafka during holds and after lifts."""
 
 import threading
 from contextlib import ExitStack
@@ -50,7 +50,7 @@ ALICE = ("--owner", "alice")
 
 
 def came(member, count):
-    """Poll until this many records have come; return their places in order."""
+    """Poll until this many records have arrived; return sorted partitions and offsets."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -67,10 +67,10 @@ def owns(team, member):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @ALL_PROTOCOLS
-def test_a_held_group_delivers_nothing_to_new_members_and_all_after_the_lift(
+def test_held_group_delivers_no_record_even_to_new_members_and_all_after_the_lift(
     team, client
 ):
-    """``--wait`` ends: each member reports by the id and generation that Kafka lists."""
+    """``--wait`` succeeds, because members report the ids and generation that Kafka lists."""
     with ExitStack() as running:
         members = [
             running.enter_context(client.running(name, control=team.quick))
@@ -102,8 +102,8 @@ def test_a_held_group_delivers_nothing_to_new_members_and_all_after_the_lift(
 
 @pytest.mark.contract("G2")
 @CLASSIC
-def test_a_group_that_was_held_before_its_first_member_delivers_nothing(team, client):
-    """The gate of a gained partition opens when the holds are read, not before."""
+def test_group_held_before_its_first_member_delivers_no_held_record(team, client):
+    """The gate of a gained partition does not open before the holds are read."""
     team.operator_holds(f"{team.topic}:0")
     member = client.subscribed(control=team.quick)
     assert came(member, 15) == everything(team)[5:]
@@ -115,8 +115,8 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(team, cl
 
 
 @pytest.mark.contract("G9", "G10")
-def test_reset_is_refused_while_an_owner_cannot_move_its_partitions(team, client):
-    """The member obeys the hold, and its offsets stay where they are."""
+def test_reset_is_refused_if_an_owner_cannot_reset_its_partitions(team, client):
+    """The member obeys the hold, and keeps its offsets."""
     whose = ("--group", team.group, *ALICE)
     with client.running("a", control=team.quick) as member:
         wait_for(lambda: len(member.came) == 20, "the records")
@@ -132,7 +132,7 @@ def test_reset_is_refused_while_an_owner_cannot_move_its_partitions(team, client
 
 
 @pytest.mark.contract("G6", "G9")
-def test_an_operator_s_hold_ends_by_the_brokers_time(team, client):
+def test_operators_hold_expires_by_the_brokers_clock(team, client):
     team.operator_holds(f"{team.topic}:0", for_=1.0)
     member = client.subscribed(control=team.quick)
     assert came(member, 20) == everything(team)
@@ -141,7 +141,7 @@ def test_an_operator_s_hold_ends_by_the_brokers_time(team, client):
 
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
-def test_a_deleted_holds_topic_leaves_its_holds_in_force(team, client):
+def test_holds_stay_in_force_after_the_holds_topic_is_deleted(team, client):
     events, got = [], {}
     team.operator_holds(f"{team.topic}:0")
     member = client.subscribed(control=team.quick, hooks=[events.append])
@@ -159,8 +159,10 @@ def test_a_deleted_holds_topic_leaves_its_holds_in_force(team, client):
 
 
 @pytest.mark.contract("G4")
-def test_a_holds_topic_that_ends_with_a_transaction_marker_is_read(team, client):
-    """No consumer returns the marker."""
+def test_holds_topic_that_ends_with_a_transaction_marker_is_read_to_its_end(
+    team, client
+):
+    """No consumer returns the marker, so no record has the last offset."""
     team.operator_holds(f"{team.topic}:0")
     producer = KafkaProducer(
         **team.broker.client_config, transactional_id=f"t-{team.group}"
@@ -175,9 +177,9 @@ def test_a_holds_topic_that_ends_with_a_transaction_marker_is_read(team, client)
 
 
 def make_again(team):
-    """Delete the holds topic, and make it again, with another hold."""
+    """Delete the holds topic, and create it again with another hold."""
     name = team.settings.holds_topic
-    # aiokafka asks for the topic, and the broker would create it with default settings.
+    # aiokafka requests the topic, and the broker would create it with default settings.
     team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
     team.broker.delete_topic(name)
     team.create(name, topics.HOLDS_SETTINGS)
@@ -186,8 +188,8 @@ def make_again(team):
 
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
-def test_recreating_the_holds_topic_lifts_nothing(team, client, monkeypatch):
-    """Holds that the new topic lacks stay; its offsets are not those of the old one."""
+def test_recreated_holds_topic_lifts_no_hold(team, client, monkeypatch):
+    """Holds that the new topic lacks stay in force; the old topic's offsets do not count."""
     monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # by default 30 s
     events = []
     team.operator_holds(f"{team.topic}:0")
@@ -203,8 +205,8 @@ def test_recreating_the_holds_topic_lifts_nothing(team, client, monkeypatch):
 
 @pytest.mark.contract("G2")
 @pytest.mark.embedded_broker
-def test_end_of_a_recreated_holds_topic_is_not_answered(team, client):
-    """It may be as long as the old topic: a gate would open by the old offsets."""
+def test_request_for_the_end_of_a_recreated_holds_topic_returns_none(team, client):
+    """If both topics had the same length, a gate would open by offsets of the old one."""
     answers = []
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
@@ -223,7 +225,7 @@ def test_end_of_a_recreated_holds_topic_is_not_answered(team, client):
 @pytest.mark.contract("G1", "G5", "G9")
 @pytest.mark.usefixtures("patient")
 def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
-    """The reader begins again, as after five seconds of late answers."""
+    """The reader starts again, as after five seconds without a response."""
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
     topic.begin()
@@ -238,8 +240,8 @@ def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
 
 
 @pytest.mark.contract("P14", "G9")
-def test_hooks_and_collectors_show_a_member(team, client):
-    """Figures that the client does not have are left out; counters stay after the end."""
+def test_hooks_and_metrics_describe_a_member(team, client):
+    """Metrics that the client cannot provide are absent; counters remain after a close."""
     events = []
     member = client.subscribed(control=team.quick, hooks=[events.append])
     came(member, 20)
@@ -267,8 +269,8 @@ def test_hooks_and_collectors_show_a_member(team, client):
 
 @pytest.mark.contract("P6", "G9")
 @CLASSIC
-def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(team, client):
-    """An eager rebalance revokes it, and assigns it to the same member again."""
+def test_pause_survives_rebalances_that_return_its_partition(team, client):
+    """An eager rebalance revokes the partition, and assigns it to the same member again."""
     member = client.subscribed()
     came(member, 20)
     member.commit()
@@ -289,8 +291,8 @@ def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(team, cli
 
 
 @CLASSIC
-def test_a_pause_ends_if_a_rebalance_takes_its_partition_away(team, client):
-    """So a program that resumes only what it owns does not stall; a hold stays."""
+def test_pause_ends_if_a_rebalance_moves_its_partition_away(team, client):
+    """A program that resumes only owned partitions does not stall; a hold stays."""
     member = client.subscribed()
     came(member, 20)
     member.commit()
@@ -306,7 +308,7 @@ def test_a_pause_ends_if_a_rebalance_takes_its_partition_away(team, client):
 
 
 @pytest.mark.contract("P2", "P5", "G9")
-def test_holds_have_owners_reasons_and_ends(team, client):
+def test_holds_have_owners_reasons_and_time_limits(team, client):
     member = client.member()
     consumer = member.consumer
     consumer.hold("re:.*", owner="db", reason="migration")
@@ -328,8 +330,8 @@ def test_holds_have_owners_reasons_and_ends(team, client):
 
 
 @pytest.mark.contract("P5", "G9")
-def test_hold_of_a_mistyped_name_is_a_warning(team, client):
-    """Both clients know the subscribed topics, and only aiokafka the partitions."""
+def test_hold_of_a_mistyped_name_emits_a_warning_event(team, client):
+    """Both clients know the subscribed topics, but only aiokafka knows their partitions."""
     events = []
     member = client.member(hooks=[events.append])
     consumer, mistyped = member.consumer, f"{team.topic}x"
@@ -365,7 +367,7 @@ def test_hold_on_a_closed_consumer_is_refused(client):
         ({"no_such_setting": 1}, Exception),
     ],
 )
-def test_bad_settings_are_refused(client, more, error):
+def test_invalid_settings_of_a_member_are_refused(client, more, error):
     with pytest.raises(error):
         client.make(**more)
 
@@ -375,7 +377,9 @@ def test_bad_settings_are_refused(client, more, error):
     [("or:ders:x", ScopeSyntaxError), (7, TargetTypeError), ("*", ScopeSyntaxError)],
 )
 @pytest.mark.contract("P4", "G9")
-def test_a_bad_target_changes_nothing(team, client, target, error):
+def test_invalid_target_of_a_hold_raises_and_places_no_hold(
+    team, client, target, error
+):
     consumer = client.member().consumer
     with pytest.raises(error):
         consumer.hold(team.topic, target)
@@ -386,8 +390,8 @@ def test_a_bad_target_changes_nothing(team, client, target, error):
         consumer.hold(team.topic, owner="operator:alice")
 
 
-def test_a_topic_that_would_lose_holds_is_refused(team, client):
-    """The member leaves no thread."""
+def test_holds_topic_with_cleanup_policy_delete_is_refused(team, client):
+    """The refused member leaves no thread."""
     control = team.with_settings(holds_topic=team.settings.status_topic + "x")
     team.create(control.holds_topic, {"cleanup.policy": "delete"})
     with pytest.raises(ControlTopicError, match=r"cleanup\.policy=delete"):
@@ -396,8 +400,8 @@ def test_a_topic_that_would_lose_holds_is_refused(team, client):
     assert names.isdisjoint({"safeconsumer-control", "safeconsumer-status"})
 
 
-def test_control_topics_that_are_missing_are_not_created(team, client):
-    """The broker creates topics that a client asks for by their name."""
+def test_missing_control_topics_are_not_created(team, client):
+    """The broker would create a topic that a client requests by name."""
     missing = {"holds_topic": f"h-{team.group}", "status_topic": f"s-{team.group}"}
     events = []
     control = team.with_settings(**missing)

@@ -1,4 +1,4 @@
-"""Rounds of holds on other clients, while members join, leave and are killed."""
+"""Plays rounds of holds on other clients, while members join, leave and are killed."""
 
 import random
 import threading
@@ -17,14 +17,15 @@ from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
 
-ROUNDS, MINUTES = 100, 20  # rounds of each protocol, or as many as the minutes allow
+ROUNDS, MINUTES = 100, 20  # the limits for each protocol
 WAIT = "60s"
-REMEMBERED = 70.0  # seconds in which commands still await a member that was killed
+REMEMBERED = 70.0  # seconds for which commands still wait for a killed member
 
 
 def confluent_of(team, protocol, name):
     """Return the settings of a member on confluent-kafka."""
-    # Offsets are committed before a member is killed, as no record flows then.
+    # The member has committed before it is killed, because no record flows at that
+    # time.
     settings = settings_of(team, name, protocol)
     settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 300}
     if protocol != NEWER:
@@ -48,13 +49,13 @@ def aiokafka_of(team, assignor, name):
 
 class Rounds:
     """
-    Members of a team as processes, a producer, and the records that members got.
+    Members of a team as processes, a producer, and the records that members received.
 
     Args:
-        team: the cluster, the group and the topic.
+        team: the cluster, the group and the topic of the members.
         game: the members' client, the function that makes their settings, and their
             protocol.
-        closing: ends the members.
+        closing: the exit stack that kills the members.
         is_right: False plants a fault in each member.
     """
 
@@ -94,7 +95,7 @@ class Rounds:
         return made
 
     def written(self):
-        """Return the time, partition and offset of every record that a member got."""
+        """Return the time, partition and offset of every record that a member received."""
         lines = (line for one in self._members for line in list(one.lines))
         return [(at, partition, offset) for at, _, partition, offset in lines]
 
@@ -102,7 +103,7 @@ class Rounds:
         return run(self.team, *arguments, "--group", self.team.group)
 
     def play(self, scope, number, *, is_killed):
-        """Hold a scope while another member joins and ends; return the leaked records."""
+        """Hold a scope while a third member joins and leaves; return the leaked records."""
         numbers = {1} if scope.endswith(":1") else {0, 1, 2, 3}
         held = {tp for tp in self.team.partitions if tp.partition in numbers}
         owner = ("--owner", "alice")
@@ -140,12 +141,12 @@ class Rounds:
         return leaked
 
     def _has_come(self, name, *, has_share):
-        """Return whether a member reports and, if asked, owns a partition."""
+        """Return whether a member reports and, with ``has_share``, owns a partition."""
         found = [one for one in self.team.look().members if one.name == name]
         return any((one.is_listed and one.claimed) or not has_share for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
-        """Wait with the command, or by reading the reports of living members."""
+        """Wait with the command, or, after a kill, by the reports of the living members."""
         if time.monotonic() - self._killed_at < REMEMBERED:
             wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
             return
@@ -167,9 +168,9 @@ IDS = [
 
 @pytest.mark.timeout(2 * MINUTES * 60)
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
-def test_no_record_leaks_is_lost_or_comes_twice(team, game, record_property):
-    """Members that leave count, too: each has committed the records that it wrote."""
-    chance = random.Random(game[-1])  # noqa: S311 - a game
+def test_rounds_of_holds_leak_lose_and_duplicate_no_record(team, game, record_property):
+    """The records of members that have left count, too, because members commit them."""
+    chance = random.Random(game[-1])  # noqa: S311 - a test draws
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
     with ExitStack() as closing:
@@ -177,7 +178,7 @@ def test_no_record_leaks_is_lost_or_comes_twice(team, game, record_property):
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
-            # A killed member leaves uncommitted records of partitions that flow.
+            # A killed member would leave uncommitted records of partitions that flow.
             is_killed = number % 6 == 5
             killed += is_killed
             scope = "@all" if is_killed else chance.choice(scopes)
@@ -198,11 +199,11 @@ def test_no_record_leaks_is_lost_or_comes_twice(team, game, record_property):
 
 
 @pytest.mark.parametrize("game", GAMES[::3], ids=IDS[::3])
-def test_members_with_a_planted_fault_are_found(team, game):
+def test_rounds_detect_members_with_a_planted_fault(team, game):
     """
-    A negative control: they deliver records of partitions that they gain under a hold.
+    A negative control: the members deliver records of partitions gained under a hold.
 
-    The third member may leave before it delivers one; then the next round is played.
+    The third member may leave before it delivers a record; then another round follows.
     """
     with (
         ExitStack() as closing,
@@ -211,5 +212,5 @@ def test_members_with_a_planted_fault_are_found(team, game):
         assert any(
             rounds.play("@all", number, is_killed=False)
             for number in range(40)
-            if number % 4 > 1  # the third member gets partitions
+            if number % 4 > 1  # the third member receives partitions
         )

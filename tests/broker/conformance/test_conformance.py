@@ -1,4 +1,4 @@
-"""Our consumer passes every case; kafka-python has its known verdicts."""
+"""Tests the verdicts of all public cases on our consumer and on kafka-python."""
 
 from contextlib import ExitStack
 from itertools import product
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real_broker
 
 CLIENTS = {OURS: "safeconsumer:SafeConsumer", "stock": "kafka:KafkaConsumer"}
 RACES = [("stock", "a-join-outlasts-its-poll")]
-"""Cases that depend on a race; ``sim/test_joins`` forces what can be forced."""
+"""Cases that depend on a race; ``sim/test_joins`` forces the order where possible."""
 
 LOG_CUT = "log-truncated-while-no-member-reads"
 PAIRS = {
@@ -25,7 +25,7 @@ PAIRS = {
 
 @pytest.fixture(scope="session")
 def lab_of(kafka_broker, tmp_path_factory):
-    """Keep one lab per client, so that its processes serve case after case."""
+    """Return a function that keeps one lab per client, whose processes serve all cases."""
     labs = {}
     logs = tmp_path_factory.mktemp("conformance")
     with ExitStack() as stack:
@@ -42,8 +42,8 @@ def lab_of(kafka_broker, tmp_path_factory):
 
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("client", "case"), sorted(PAIRS))
-def test_a_client_has_its_known_verdict(client, case, lab_of):
-    """A regression of our consumer fails the test, and so does a change of kafka-python."""
+def test_client_has_its_known_verdict(client, case, lab_of):
+    """A regression of our consumer fails the test, and so does a change in kafka-python."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
 
@@ -52,7 +52,7 @@ def test_a_client_has_its_known_verdict(client, case, lab_of):
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_has_its_known_verdict_on_a_cut_log(client, tmp_path):
-    """The case has its own broker, which is killed and restarted."""
+    """The test has its own broker, which it kills and restarts."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:
         outcome = tried(CASES[LOG_CUT], lab, client)

@@ -1,4 +1,4 @@
-"""Members with group control pass the public cases of lasting pauses, with each client."""
+"""Tests the public cases of lasting pauses on members of each client."""
 
 import sys
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker
 
-# Holds of one consumer move only between our consumers; a time limit needs signals.
+# Only our kafka-python consumer passes its holds on, and allows time limits by signals.
 ABSENT = dict.fromkeys(
     ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
     Verdict.ABSENT,
@@ -28,7 +28,7 @@ ASKS_WHAT_IS_PAUSED = (
     "pausing-the-rest-beside-another-owners-partition",
     "listener-pauses-the-rest",
 )
-"""confluent-kafka has no such call."""
+"""The cases that call ``paused``, which confluent-kafka lacks."""
 
 KNOWN = {
     "kafka_python": dict.fromkeys(ENDS_WITH_THE_OWNERSHIP, Verdict.LEAKS),
@@ -38,7 +38,7 @@ KNOWN = {
     },
     "aiokafka": {
         **ABSENT,
-        # aiokafka takes the offsets of a recreated topic for positions
+        # aiokafka uses old offsets as positions in a recreated topic
         # (docs/how-to/aiokafka.md).
         "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
         "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
@@ -50,10 +50,10 @@ ADAPTERS = {
     "aiokafka": "tests.harness.group.aiokafka:Adapter",
 }
 LOG_CUT = "log-truncated-while-no-member-reads"
-"""The case pauses nothing, and needs a broker that can be stopped."""
+"""A case that pauses nothing, and needs a broker that it can stop."""
 
 RACES = {("confluent", "paused-topic-recreated-with-more-records")}
-"""librdkafka takes the old offsets for positions, if it fetches before it knows."""
+"""librdkafka uses the old offsets if it fetches before it notices the new topic."""
 
 BY_DAY = {
     ("aiokafka", "paused-topic-unsubscribed-and-back"),
@@ -70,7 +70,7 @@ PLAYED = [
 
 @pytest.fixture(scope="module")
 def prefix(kafka_broker):
-    """Create control topics, which all members obey."""
+    """Create control topics for all members; return their prefix."""
     prefix = f"cases-{uuid4().hex[:8]}-"
     control = Control.prefixed(prefix)
     wanted = {"num_partitions": 1, "replication_factor": 1}
@@ -87,7 +87,7 @@ def prefix(kafka_broker):
 
 @pytest.fixture(scope="module")
 def lab_of(kafka_broker, prefix, tmp_path_factory):
-    """Keep the processes of a client from case to case."""
+    """Return a function that keeps one lab per client, whose processes serve all cases."""
     labs, logs = {}, tmp_path_factory.mktemp("members")
     with ExitStack() as stack:
 
@@ -107,6 +107,6 @@ def lab_of(kafka_broker, prefix, tmp_path_factory):
 
 @pytest.mark.contract("G9")
 @pytest.mark.parametrize(("client", "case"), PLAYED)
-def test_a_member_has_the_known_verdict_of_its_client(client, case, lab_of):
+def test_member_has_the_known_verdict_of_its_client(client, case, lab_of):
     outcome = tried(CASES[case], lab_of(client), OURS)
     assert outcome.verdict == KNOWN[client].get(case, Verdict.PASSES), outcome

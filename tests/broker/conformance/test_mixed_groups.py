@@ -1,4 +1,4 @@
-"""A cooperative group with our members and members on librdkafka, on Apache Kafka."""
+"""Tests a cooperative group of our members and members on librdkafka."""
 
 from itertools import product
 
@@ -16,10 +16,10 @@ PARTITIONS, RECORDS = 4, 20
 
 
 @pytest.mark.contract("P6")
-def test_a_paused_topic_stays_paused_beside_librdkafka(
+def test_paused_topic_stays_paused_in_a_group_with_librdkafka(
     kafka_broker, kafka_topic, make_producer, make_consumer
 ):
-    """Partitions move to the librdkafka member and back; only that member reads meanwhile."""
+    """Partitions move to the librdkafka member, which alone reads them, and back."""
     topic = kafka_topic(partitions=PARTITIONS)
     group = f"g-{topic}"
     ours = make_consumer(

@@ -1,4 +1,4 @@
-"""Fixtures that tests of several folders share, and one of this folder."""
+"""Imports shared fixtures, and defines one for the console's tests."""
 
 import pytest
 
@@ -11,5 +11,5 @@ __all__ = ["patience", "served", "team"]
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """Let the console wait for its own readers, however slow the machine is."""
+    """Let the console wait longer for its own readers on a slow machine."""
     monkeypatch.setattr(changes, "_SHOWN_WITHIN", 20.0)

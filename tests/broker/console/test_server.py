@@ -1,4 +1,4 @@
-"""The console of a real group: its pages and calls, their age, and how it ends."""
+"""Tests the console of a real group: pages, calls, outages, ages and the exit."""
 
 import json
 import re
@@ -31,7 +31,7 @@ CONSOLE, COMMANDS = "safeconsumer-console", "safeconsumer-cli"  # client ids
 
 
 @pytest.mark.any_broker
-def test_group_is_paused_becomes_quiet_and_is_resumed(team, served):
+def test_console_pauses_a_group_shows_it_quiet_and_resumes_it(team, served):
     members = settled(team, "a", "b")
     group, scopes = team.group, [f"{team.topic}:{number}" for number in (0, 1)]
     with Polled(*members):
@@ -54,7 +54,7 @@ def test_group_is_paused_becomes_quiet_and_is_resumed(team, served):
 
 
 @pytest.mark.embedded_broker
-def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
+def test_waiting_preview_delays_no_other_call_of_the_console(team, served):
     members = settled(team, "a")
     fields = {"group": team.group, "scopes": team.topic, "reason": "x"}
     with Polled(*members), ThreadPoolExecutor(1) as pool:
@@ -69,14 +69,14 @@ def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
         assert week in result_of(preview)
         assert week in served.page("/place", **fields)
         every = team.broker.requests("DescribeConfigs")
-        # The console uses an answer for a minute, as an open page asks again with every
-        # change.
+        # The console reuses a response for a minute, because an open page repeats its
+        # request after every change.
         assert [one.client_id for one in every].count(COMMANDS) == 1
 
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
-def test_refused_write_is_403_and_not_an_outage(team, served, error):
+def test_refused_write_has_status_403_and_is_no_outage(team, served, error):
     team.broker.fail("Produce", error)
     fields = {"group": team.group, "scopes": "@all", "reason": "x"}
     refused = served.pause(**fields)
@@ -85,7 +85,7 @@ def test_refused_write_is_403_and_not_an_outage(team, served, error):
     assert served.pause(**fields).status_code == 200
 
 
-def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
+def test_dry_run_of_pause_equals_the_preview_of_the_console(team, served):
     members = settled(team, "a", plain=("plain",))
     for one in members:
         one.commit({tp: OffsetAndMetadata(1, "", -1) for tp in one.assignment()})
@@ -115,7 +115,7 @@ def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
 
 
 @pytest.mark.embedded_broker
-def test_outage_keeps_the_snapshot_and_refuses_writes_until_it_ends(team, served):
+def test_console_keeps_its_snapshot_and_refuses_writes_during_an_outage(team, served):
     team.operator_holds(team.topic)
     wait_for(lambda: row_of(served, team.group).get("hold_count"), "the hold")
     fields = {"group": team.group, "scopes": "@all", "reason": "x"}
@@ -146,11 +146,11 @@ def status_of(served, path):
 
 
 @pytest.mark.embedded_broker
-def test_holds_are_read_from_the_topic_before_one_is_replaced(
+def test_console_reads_the_holds_topic_before_it_replaces_a_hold(
     team, served, monkeypatch
 ):
-    """The console's own reader gets no answer, and its snapshot lacks the hold."""
-    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # the console waits in vain
+    """The console's own reader gets no response, so the console's snapshot lacks the hold."""
+    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # without a response
     member = team.member(control=None)
     member.assign(team.partitions)
     member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
@@ -179,7 +179,7 @@ def test_holds_are_read_from_the_topic_before_one_is_replaced(
 
 @pytest.fixture
 def quiet(team, served):
-    """Serve a console of a group with one member that is held and quiet."""
+    """Serve a console of a held group whose only member is quiet."""
     members = settled(team, "a")
     team.operator_holds(f"{team.topic}:0")
     with Polled(*members):
@@ -189,7 +189,7 @@ def quiet(team, served):
 
 
 @pytest.mark.embedded_broker
-def test_quiet_group_is_unknown_after_a_while_without_an_answer(
+def test_quiet_group_becomes_unknown_without_responses_of_the_broker(
     team, quiet, monkeypatch
 ):
     monkeypatch.setattr(follower, "OLD_AFTER", 3.0)
@@ -213,7 +213,7 @@ def test_quiet_group_is_unknown_after_a_while_without_an_answer(
 
 
 @pytest.mark.embedded_broker
-def test_snapshot_is_as_old_as_the_last_complete_reading_of_the_holds(team, quiet):
+def test_snapshot_has_the_age_of_the_last_complete_reading_of_the_holds(team, quiet):
     following = quiet.state.follower
     late = team.broker.hold("Fetch", client_id=CONSOLE)
     late.wait()
@@ -231,8 +231,8 @@ def test_snapshot_is_as_old_as_the_last_complete_reading_of_the_holds(team, quie
 
 
 @pytest.mark.embedded_broker
-def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
-    """One client waits for the broker's answer; another one has not sent its whole body."""
+def test_ctrl_c_stops_the_console_while_clients_wait(team, tmp_path):
+    """One client waits for the broker; another client has sent only a part of its body."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     token = tmp_path / "token"
     token.write_text("t" * 20)

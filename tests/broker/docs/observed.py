@@ -1,4 +1,4 @@
-"""A program whose pause leaks: ``python observed.py BOOTSTRAP``, any kafka-python."""
+"""Leaks a pause with any version of kafka-python: ``python observed.py BOOTSTRAP``."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Consumer(ObservedPauses, KafkaConsumer):
-    """A consumer as the docstring of the example has it."""
+    """The consumer in the docstring of the example."""
 
 
 class Lines(logging.Handler):
@@ -25,7 +25,7 @@ class Lines(logging.Handler):
 
 
 def gained(bootstrap):
-    """Pause the whole assignment, and gain the partition of a member that leaves."""
+    """Pause the whole assignment, and gain a partition when the other member leaves."""
     settings = {
         "bootstrap_servers": bootstrap,
         "group_id": "billing",
@@ -33,8 +33,9 @@ def gained(bootstrap):
         "enable_auto_commit": False,
     }
     consumer, other = Consumer("bills", **settings), KafkaConsumer("bills", **settings)
-    # A leader that joins without the topic's metadata joins again when it has them, and
-    # kafka-python 3.0 forgets that join if a poll ends before the join does.
+    # A leader that joins without the topic's metadata rejoins once it has the metadata,
+    # and kafka-python 3.0 forgets that join if a poll returns before the join
+    # completes.
     for member in (consumer, other):
         assert member.partitions_for_topic("bills") == {0, 1}
     is_shared = threading.Event()
@@ -67,7 +68,7 @@ def gained(bootstrap):
 
 
 def main(bootstrap):
-    """Print how many records came, and how many were counted, at each step."""
+    """Print the numbers of delivered and of counted records at each step."""
     lines = Lines()
     logging.getLogger("observe").addHandler(lines)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -96,7 +97,7 @@ def main(bootstrap):
     consumer.pause(TP)
     write()
     counts["paused"] = polled(2)
-    # Like a rebalance: the flag is lost with the ownership.
+    # A rebalance would clear the paused flag in the same way.
     consumer._subscription.resume(TP)
     counts["leaked"] = polled(20)
     write()

@@ -1,4 +1,4 @@
-"""The files of ``docs/examples`` and the shell recipes of a page work as described."""
+"""Tests the files of ``docs/examples`` and the shell recipes of a page."""
 
 import json
 import os
@@ -48,12 +48,12 @@ def test_command_in_an_example_file_can_be_parsed(command):
     known.make_context(name, arguments)
 
 
-def test_manifest_of_the_page_is_the_file():
+def test_page_about_kubernetes_quotes_the_manifest_file():
     page = (PAGES / "kubernetes.md").read_text("utf-8")
     assert text_of("kubernetes.yml").partition("\n")[2] in page
 
 
-def test_compose_file_has_the_kafka_that_is_tested():
+def test_compose_file_uses_the_tested_version_of_kafka():
     assert f"image: apache/kafka:{USUAL_VERSION}\n" in text_of("compose.yml")
 
 
@@ -74,7 +74,7 @@ SLACK, GRAFANA = (
     for one in blocks(PAGES / "monitor.md")
     if one.run_by == "tests/broker/docs/test_examples.py"
 )
-# It writes down its arguments, one per line, and "--" behind the last one.
+# This substitute writes its arguments to a file, one per line, followed by "--".
 CURL = """#!/bin/sh
 printf '%s\\n' "$@" -- >> "$CALLS"
 """
@@ -91,7 +91,7 @@ def history():
     return "".join(json.dumps(one.document()) + "\n" for one in found)
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="it needs jq")
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
 @pytest.mark.parametrize(
     ("recipe", "address", "documents"),
     [

@@ -1,4 +1,4 @@
-"""The code blocks of README and of the site's pages run."""
+"""Runs the code blocks of README and of the site's pages."""
 
 import code
 import contextlib
@@ -31,8 +31,9 @@ RUN = [
     if any(one.is_run_here and one.language == "python" for one in blocks(page))
 ]
 
-# The beginnings of commands in prose, each with an option that ends them at once. The
-# lint parses the commands of ``safeconsumer``, and .ci/run builds the site by sphinx-build.
+# The starts of commands in prose, each with an option that makes the command exit
+# immediately. The linter parses the commands of ``safeconsumer``, and .ci/run runs
+# sphinx-build.
 STARTS = {"python -m tests.": "--help", "pytest --pyargs ": "--collect-only"}
 STARTED = {
     command: how
@@ -49,18 +50,18 @@ def _name(page):
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("page", RUN, ids=_name)
-def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
+def test_code_blocks_of_a_page_run(  # noqa: PLR0913, PLR0917 - fixtures
     page, kafka_broker, kafka_topic, make_producer, monkeypatch, tmp_path
 ):
     """
-    The blocks run one after the other, as pasted into one session.
+    The blocks run one after another, as if they were pasted into one session.
 
     This run's address, topics and group replace those of the page.
     """
     monkeypatch.chdir(tmp_path)
     topic = kafka_topic(partitions=4)
     producer = make_producer()
-    for value in (b"first", b"last"):  # a worker runs until a record tells it to end
+    for value in (b"first", b"last"):  # a page's worker stops after the value "last"
         producer.send(topic, value).get(LIMIT)
     for name in (f"{topic}-eu", f"{topic}.dlq"):
         kafka_broker.create_topic(name, 2)
@@ -71,22 +72,22 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
 
 
 @pytest.mark.parametrize("command", STARTED)
-def test_a_command_in_prose_starts(command):
-    """The extra ``ci``, with which it runs, includes the extra that its line names."""
+def test_command_in_prose_starts(command):
+    """The test runs with the extra ``ci``, which includes the extra in the command's line."""
     words = shlex.split(command.removeprefix("python -m "))
     ended = ran_python("-m", *words, STARTED[command], cwd=ROOT, timeout=100)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 class Pasting(code.InteractiveConsole):
-    """A prompt of Python into which a block is pasted, line by line."""
+    """A Python prompt into which a block is pasted line by line."""
 
     def __init__(self, names, block):
         super().__init__(names, str(block.page))
         self._line = block.line
 
     def paste(self, text):
-        """Return the output without the values of expressions."""
+        """Run a text line by line; return the output without the values of expressions."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), _values_unseen():
             for number, line in enumerate(text.splitlines()):
@@ -96,7 +97,7 @@ class Pasting(code.InteractiveConsole):
         return printed.getvalue()
 
     def showsyntaxerror(self, *_, **__):
-        """Fail: a reader would see the error and go on without that line."""
+        """Fail, because the prompt would only print the error and skip the line."""
         pytest.fail(f"{self.filename}:{self._at}: {sys.exception()}")
 
     def showtraceback(self):

@@ -1,4 +1,4 @@
-"""The program of the page about transactions loses no record of a batch that failed."""
+"""Tests that the page's transactional program loses no record of a failed batch."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -10,11 +10,11 @@ from tests.harness.waiting import wait_for
 pytestmark = pytest.mark.any_broker
 
 VALUES = [b"0", b"1", b"2"]
-MOST_POLLS = 120  # of half a second each; the program ends long before
+MOST_POLLS = 120  # of half a second each, far more than needed
 
 
 class EndedError(Exception):
-    """Ends the program, which has no end of its own."""
+    """Stops the page's program, whose loop is endless."""
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def topics(kafka_topic):
 
 @pytest.fixture
 def run(kafka_broker, topics, monkeypatch):
-    """``run(before_poll, commit)`` runs the page's program on topics of its own."""
+    """Return ``run(before_poll, commit)``, which runs the page's program on new topics."""
     orders, invoices = topics
     (block,) = blocks(ROOT / "docs/how-to/transactions.md")
     code = block.code
@@ -58,7 +58,7 @@ def run(kafka_broker, topics, monkeypatch):
     return run
 
 
-def test_first_batch_that_failed_is_processed_by_the_next_run(
+def test_next_run_processes_a_failed_first_batch(
     run, topics, kafka_broker, make_producer
 ):
     orders, invoices = topics

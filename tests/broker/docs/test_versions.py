@@ -1,8 +1,8 @@
 """
-Checks that pages about other versions of kafka-python are right, with these versions.
+Checks statements of pages about other versions of kafka-python with these versions.
 
-They are the table of ``docs/how-to/from-2x.md``, and ``docs/examples/observe.py``, which
-counts the records that kafka-python leaks, and changes nothing.
+The statements are the table in ``docs/how-to/from-2x.md``, and the example
+``docs/examples/observe.py``, which counts the records that kafka-python leaks.
 """
 
 import json
@@ -45,7 +45,7 @@ NEW = {
 
 
 def printed(python, program, topic=None):
-    """Run a program with a ``KafkaConsumer`` on a new broker; return its document."""
+    """Run a program with a ``KafkaConsumer`` on a new broker; return its JSON output."""
     with EmbeddedBroker() as broker:
         if topic is not None:
             broker.create_topic(topic, 1)
@@ -56,13 +56,13 @@ def printed(python, program, topic=None):
     return json.loads(ended.stdout)
 
 
-def test_installed_version_behaves_as_the_table_says():
+def test_installed_kafka_python_behaves_as_in_the_table():
     assert printed(sys.executable, "versions.py", "t") == NEW
 
 
 @pytest.mark.nightly
-def test_version_2_3_behaves_as_the_table_says():
-    """That version has its own environment."""
+def test_kafka_python_2_3_behaves_as_in_the_table():
+    """kafka-python 2.3 is installed in its own environment."""
     assert printed(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 
 
@@ -76,13 +76,13 @@ COUNTS = {
 }
 
 
-def test_leaks_of_the_installed_version_are_counted():
+def test_example_counts_the_leaks_of_the_installed_kafka_python():
     assert printed(sys.executable, "observed.py") == COUNTS
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
-def test_leaks_of_an_earlier_version_are_counted(version):
-    """Programs that are not yet on 3.0 need the counts."""
+def test_example_counts_the_leaks_of_an_earlier_kafka_python(version):
+    """Programs with a version before 3.0 also need the counts."""
     python = python_of(f"kafka-python=={version}")
     assert printed(python, "observed.py") == COUNTS

@@ -4,7 +4,7 @@ Prints how the installed kafka-python behaves, as JSON, for any version from 2.3
 ``python versions.py HOST:PORT TOPIC``; the topic has one partition and one record.
 """
 
-# ruff: noqa: BLE001 - earlier Pythons run it, too
+# ruff: noqa: BLE001 - any error is a result
 
 import inspect
 import json
@@ -28,13 +28,13 @@ def _raised(call):
 
 
 def _find_no_broker():
-    given = {"bootstrap_timeout_ms": 500}  # a setting of 3.0
+    given = {"bootstrap_timeout_ms": 500}  # kafka-python 3.0 has this setting
     given = {key: given[key] for key in given if key in KafkaConsumer.DEFAULT_CONFIG}
     KafkaConsumer(bootstrap_servers="127.0.0.1:1", **given).topics()
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Notes its thread, commits, and raises."""
+    """A listener that notes its thread, commits, and raises."""
 
     def __init__(self, found):
         self.found = found
@@ -48,7 +48,7 @@ class _Listener(ConsumerRebalanceListener):
         raise ValueError
 
     def on_partitions_revoked(self, revoked):
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def main(bootstrap, topic):

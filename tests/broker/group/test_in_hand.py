@@ -1,4 +1,4 @@
-"""``pause --wait`` waits for the handlers of other processes."""
+"""Tests that ``pause --wait`` waits for handlers in other processes."""
 
 import time
 from pathlib import Path
@@ -14,12 +14,12 @@ from tests.harness.worker.lab import Running
 
 pytestmark = pytest.mark.embedded_suffices
 
-RECORDS = 60  # of each partition: the handlers need some seconds for them
+RECORDS = 60  # of each partition, enough for some seconds of handling
 
 
 @frozen
 class Writing:
-    """A handler that takes a moment for each record, and then writes its offset."""
+    """A handler that waits 50 ms for each record, and then writes the offset to a file."""
 
     folder: Path
 
@@ -35,8 +35,8 @@ class Writing:
 
 
 @pytest.mark.contract("G8")
-def test_no_process_writes_once_the_group_is_quiet(kafka_broker, tmp_path):
-    """The simulation has no processes; another partition flows meanwhile."""
+def test_no_handler_process_writes_once_the_group_is_quiet(kafka_broker, tmp_path):
+    """Another partition flows during the hold."""
     handle = Writing(tmp_path)
     with Team(kafka_broker, partitions=2, records=RECORDS) as team:
         consumer = team.subscribed(max_poll_records=RECORDS)

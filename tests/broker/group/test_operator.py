@@ -1,4 +1,4 @@
-"""An operator's view of groups of both protocols, and of silent brokers."""
+"""Tests an operator's view of groups with both protocols, and of silent brokers."""
 
 import pytest
 from kafka.errors import KafkaTimeoutError
@@ -18,20 +18,20 @@ PATIENT = patient(3_600_000, connections_max_idle_ms=7_200_000)
 
 
 def owners(view):
-    """Return the owner of each partition of a group, as Kafka lists it."""
+    """Return the owner of each partition in a view."""
     return {tp.partition: row.owner for tp, row in view.rows.items()}
 
 
 def is_shared(team, *members):
-    """Return whether each partition has one owner, by the newer protocol."""
+    """Return whether each partition has one owner, and each member owns a partition."""
     owned = [tp for one in members for tp in one.assignment]
     return all(one.assignment for one in members) and sorted(owned) == team.partitions
 
 
 @pytest.mark.real_broker
 @pytest.mark.contract("G8")
-def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
-    """The group has the protocol of KIP-848."""
+def test_pause_with_wait_succeeds_in_a_group_of_the_newer_protocol(team):
+    """The group uses the protocol of KIP-848."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )
@@ -52,7 +52,7 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
         view = operator.look(team.group)
         assert (view.facts.state, view.verdict.words) == ("Stable", "quiet")
         assert set(owners(view).values()) == {"a", "b"}
-        # A third member, which obeys no hold, is named; its partitions are not quiet.
+        # The view names a third member, which obeys no hold, and whose partitions flow.
         with ConfluentMember(team, "plain") as plain:
             wait_for(lambda: is_shared(team, a, b, plain), "a share for the third")
 
@@ -64,7 +64,8 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
                     view.rows[tp].is_good for tp in held
                 )
 
-            # Their reports of the new generation arrive after the coordinator's answer.
+            # The members' reports of the new generation may arrive after the
+            # coordinator's response.
             wait_for(settled, "reports of both members")
             silent = [one.name for one in view.members if one.verdict == SILENT]
             assert silent == ["plain"]
@@ -75,8 +76,8 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
 
 
 @pytest.mark.real_broker
-def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
-    """Kafka lets both into one group; the member that does not report is named."""
+def test_classic_member_obeys_holds_in_a_group_of_the_newer_protocol(team):
+    """Kafka lets both kinds of members share a group; the view names the silent member."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )
@@ -116,8 +117,8 @@ def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
 
 
 @pytest.mark.embedded_broker
-def test_view_of_a_silent_broker_ends_in_time(team):
-    """The next view has its own clients."""
+def test_view_times_out_if_the_broker_is_silent(team):
+    """The next view succeeds with new clients."""
     team.operator_holds("@all")
     with Operator(team.broker.client_config, team.quick) as operator:
 
@@ -134,7 +135,7 @@ def test_view_of_a_silent_broker_ends_in_time(team):
 
 
 @pytest.mark.embedded_broker
-def test_a_frozen_broker_ends_the_check_of_a_scope_in_time(team):
+def test_check_of_a_scope_times_out_if_the_broker_is_frozen(team):
     team.operator_holds(team.topic)
     base = {**team.broker.client_config, **PATIENT}
     with Operator(base, team.quick) as operator:
@@ -146,7 +147,7 @@ def test_a_frozen_broker_ends_the_check_of_a_scope_in_time(team):
             asked.append(one)
             one.topics()
 
-        operator.look(team.group, timeout=20.0)  # this call makes the clients
+        operator.look(team.group, timeout=20.0)  # this call creates the clients
         try:
             with pytest.raises(KafkaTimeoutError):
                 waiting.wait_until(

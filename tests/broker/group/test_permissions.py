@@ -1,4 +1,4 @@
-"""ACLs of a broker: a member reads holds and cannot write one."""
+"""Tests ACLs: a member may read but not write holds; users without rights get advice."""
 
 import pytest
 from kafka.admin import (
@@ -19,7 +19,7 @@ from tests.harness.group.secured import PASSWORDS, allow
 from tests.harness.polling import poll_until
 
 pytestmark = [
-    pytest.mark.real_broker,  # the test starts its own broker, if this machine can run one
+    pytest.mark.real_broker,  # the module starts its own broker
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
@@ -33,8 +33,8 @@ def member(story):
 
 
 @pytest.mark.contract("G3")
-def test_a_member_obeys_holds_and_cannot_write_one(story):
-    """Its principal reads holds and writes reports."""
+def test_member_with_acls_obeys_holds_but_cannot_write_any(story):
+    """The member's principal may read holds and write reports."""
     consumer = member(story)
     group = ("--group", story.team.group)
     held = story.alice("pause", "@all", "--reason", "x", "--future")
@@ -58,11 +58,11 @@ def test_a_member_obeys_holds_and_cannot_write_one(story):
         (("=PLAIN\n", "=SCRAM-SHA-256\n"), "does not offer SCRAM-SHA-256"),
     ],
 )
-def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, message):
+def test_refused_login_is_reported_with_the_brokers_message(story, changed, message):
     """
-    The line has the user, and not the password.
+    The line contains the user, but no password.
 
-    kafka-python tries again for 5 s, and then reports that no broker is there.
+    kafka-python itself retries for 5 s, and then reports that no broker is available.
     """
     file = story.files["operator"]
     file.write_text(file.read_text().replace(*changed))
@@ -75,8 +75,8 @@ def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, messag
     assert PASSWORDS["operator"] not in ended.stderr
 
 
-def test_an_audit_can_log_in(story, tmp_path):
-    """The audit reads the topics, too, with --config; it reports a refused login."""
+def test_audit_logs_in_with_the_config_file(story, tmp_path):
+    """With ``--config`` the audit reads the topics, and reports a refused login."""
     consumer = story.team.subscribed("a", control=None, journal=str(tmp_path))
     got = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -89,8 +89,8 @@ def test_an_audit_can_log_in(story, tmp_path):
     assert story.run("operator", *asked).exit_code == Status.REFUSED
 
 
-def test_a_user_without_rights_gets_advice_about_them(story):
-    """The command does not advise to create a topic, and JSON is not an empty list."""
+def test_user_without_rights_gets_advice_about_acls(story):
+    """No command advises to create a topic, or prints an empty list as JSON."""
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
     for words in (
@@ -124,12 +124,12 @@ def test_doctor_distinguishes_missing_rights_from_missing_topics(story):
     assert f"no right to describe {settings.holds_topic}" in found
     name = settings.status_topic
     assert f"{name}: settings unknown, no right to DescribeConfigs" in found
-    # ``control acls`` grants that right on the status topic to no user.
+    # ``control acls`` grants no user the right DescribeConfigs on the status topic.
     assert found.count("set the ACLs of safeconsumer control acls") == 1
 
 
-def test_a_member_that_may_not_describe_warns(story):
-    """Members do not need the right otherwise."""
+def test_member_without_the_right_describe_configs_emits_a_warning_event(story):
+    """Members need the right DescribeConfigs for nothing else."""
     team, read = story.team, ACLOperation.READ
     for name in (team.settings.holds_topic, team.topic):
         story.grant(allow("watcher", ResourceType.TOPIC, name, read))
@@ -139,8 +139,8 @@ def test_a_member_that_may_not_describe_warns(story):
     assert ["DescribeConfigs" in one.reason for one in emitted] == [True]
 
 
-def test_a_member_whose_rights_are_taken_away_stays_quiet(story):
-    """The last holds that it has read stay in force, and an event reports the loss."""
+def test_member_whose_rights_are_revoked_stays_quiet(story):
+    """The holds that the member has read stay in force, and an event reports the loss."""
     team, consumer = story.team, member(story)
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))

@@ -1,4 +1,4 @@
-"""Commands as processes, with streams that are full, closed or unread."""
+"""Runs commands as processes whose streams are full, closed or unread."""
 
 import fcntl
 import json
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.any_broker
 
 @pytest.mark.parametrize("as_json", [(), ("-o", "json")])
 @pytest.mark.parametrize("command", ["pause", "extend", "resume"])
-def test_an_acknowledged_change_is_reported_on_a_full_disk(team, command, as_json):
+def test_acknowledged_change_is_reported_if_the_output_disk_is_full(
+    team, command, as_json
+):
     asked = [command, "@all", "--group", team.group, "--owner", "alice", *as_json]
     asked += {
         "pause": ["--reason", "x", "--future"],
@@ -43,8 +45,8 @@ def test_an_acknowledged_change_is_reported_on_a_full_disk(team, command, as_jso
     assert (ended.returncode, ended.stderr) == (Status.FAILED, line)
 
 
-def test_a_followed_history_ends_once_its_pipe_is_closed(team):
-    """The command ends even without a change to print."""
+def test_history_follow_exits_once_its_pipe_is_closed(team):
+    """The command exits even if there is no change to print."""
     team.operator_holds("@all", owner="alice")
     reading, writing = os.pipe()
     following = subprocess.Popen(  # noqa: S603 - our own code
@@ -62,9 +64,10 @@ def test_a_followed_history_ends_once_its_pipe_is_closed(team):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_followed_history_in_a_full_pipe(team, number):
-    """A pager at its first page does not read, so the write does not return."""
-    # In JSON each letter takes six bytes, so the line is longer than the pipe.
+def test_signal_ends_a_history_follow_that_blocks_on_a_full_pipe(team, number):
+    """A pager that shows its first page does not read, so the command's write blocks."""
+    # In JSON each of these letters takes six bytes, so the line is longer than the
+    # pipe.
     owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)
     team.operator_holds("@all", owner=owner, reason=reason)
     reading, writing = os.pipe()
@@ -94,7 +97,7 @@ def test_a_signal_ends_a_followed_history_in_a_full_pipe(team, number):
 
 
 @pytest.mark.parametrize("command", ["pause", "status", "resume"])
-def test_a_command_works_without_stdin_and_stdout(team, command):
+def test_command_works_without_stdin_and_stdout(team, command):
     asked = ["--group", team.group]
     asked += ["@all", "--reason", "x", "--future"] if command == "pause" else []
     asked += ["@all"] if command == "resume" else []
@@ -115,7 +118,7 @@ def test_a_command_works_without_stdin_and_stdout(team, command):
 REASON = "db \u65e5\u672c"
 ESCAPED = REASON.encode("ascii", "backslashreplace").decode()
 
-# Each command except those that run until they are stopped; the folder has a journal.
+# All commands except those that run until they are stopped; ``folder`` has a journal.
 TYPED = {
     "pause": f"@all --group {{group}} --reason '{REASON}' --replace --future",
     "extend": "@all --group {group} --for 2h",
@@ -137,16 +140,15 @@ SHOWING = ("pause", "status", "history")  # commands that print reasons
 @pytest.mark.parametrize(
     ("command", "encoding"),
     [
-        # On an ASCII stream click writes UTF-8, so Latin-1 shows the most.
+        # On an ASCII stream click writes UTF-8, so Latin-1 is the more critical
+        # encoding.
         *((name, "latin-1") for name in SHOWING),
-        # A process takes a second of CPU.
+        # Each process takes a second of CPU, so most cases are nightly.
         *(pytest.param(name, "ascii", marks=pytest.mark.nightly) for name in TYPED),
     ],
 )
-def test_a_command_works_on_a_terminal_without_unicode(
-    team, command, encoding, tmp_path
-):
-    """A reason in Chinese is shown as escapes, or as UTF-8."""
+def test_command_works_on_a_terminal_without_unicode(team, command, encoding, tmp_path):
+    """A command prints a reason in Japanese as escapes, or as UTF-8."""
     for owner in ("alice", "bob"):
         whose = ("--group", team.group, "--owner", owner, "--for", "1h")
         run(team, "pause", "@all", *whose, "--reason", REASON, "--future")
@@ -167,13 +169,14 @@ def test_a_command_works_on_a_terminal_without_unicode(
         assert REASON in ended.stdout or ESCAPED in ended.stdout
 
 
-def test_each_command_is_tried_on_such_a_terminal():
+def test_every_command_is_tested_on_a_terminal_without_unicode():
     assert TYPED.keys() | ENDLESS == WHERE.keys()
 
 
 def in_a_process(arguments, *, stdout=None, first="", **environment):
-    """Run a command as a shell does, with real streams."""
-    # Descriptors are closed before Python looks at its streams.
+    """Run a command with real streams, as a shell does."""
+    # A first process closes the descriptors before the command's Python opens its
+    # streams.
     code = "import sys; from safeconsumer.cli.main import main; main()"
     program = [sys.executable, "-c", code, *arguments]
     if first:

@@ -1,4 +1,4 @@
-"""Changes of control topics by brokers: policies, deletion, compaction."""
+"""Tests policies, deletion and compaction of control topics on a broker."""
 
 import threading
 import time
@@ -21,30 +21,30 @@ from tests.harness.waiting import retried, wait_for
 
 pytestmark = pytest.mark.any_broker
 
-# Kafka's cleaner looks every 15 s; tests' own brokers look more often.
+# By default Kafka's cleaner checks for work every 15 s, test brokers more often.
 CLEANED_WITHIN = 60.0
 
 
 def delete(team, name):
-    """Delete a topic, and return once the broker no longer knows it."""
+    """Delete a topic; return once the broker no longer lists it."""
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.delete_topics([name])
         wait_for(lambda: name not in admin.list_topics(), "the deletion", LIMIT)
 
 
 def create(team, name, settings):
-    """Create a topic, again if the broker is still busy deleting the last one."""
+    """Create a topic; retry while the broker is still deleting the previous one."""
     retried(lambda: team.create(name, settings), KafkaError, limit=LIMIT)
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_that_becomes_unfit_is_an_alarm_and_keeps_its_holds(team):
-    """Once its policy is right, it is read again."""
+def test_holds_topic_with_a_wrong_policy_raises_an_alarm_and_keeps_its_holds(team):
+    """Once the policy is right again, the member continues reading the topic."""
     consumer = team.ready(control=team.with_settings(check_interval=0.2))
     emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
-    assert consumer.paused() == set()  # the program's own topic
+    assert consumer.paused() == set()  # the program itself has paused nothing
     set_policy(team, name, "delete")
     poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     alarm = emitted.only(control_events.ControlUnavailable)
@@ -66,8 +66,8 @@ def set_policy(team, name, policy):
 
 
 @pytest.mark.contract("G5")
-def test_a_missing_topic_gates_partitions_until_it_is_made(team):
-    """The alarm has the command; asking for the topic does not create it."""
+def test_missing_holds_topic_gates_partitions_until_it_is_created(team):
+    """The alarm names the command that creates the topic; the member does not create it."""
     name = f"later-{team.group}"
     consumer = team.subscribed(control=team.with_settings(holds_topic=name))
     emitted = team.emitted(consumer)
@@ -82,8 +82,8 @@ def test_a_missing_topic_gates_partitions_until_it_is_made(team):
 
 
 @pytest.mark.contract("G5")
-def test_a_recreated_topic_lifts_no_hold(team):
-    """A tombstone on the new topic does."""
+def test_recreated_holds_topic_lifts_no_hold(team):
+    """Only a tombstone on the new topic lifts a hold."""
     consumer = team.ready()
     emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
@@ -94,16 +94,15 @@ def test_a_recreated_topic_lifts_no_hold(team):
     poll_until(consumer, lambda: emitted.of(control_events.ControlTopicReset))
     held = set(team.partitions[:2])
     assert held <= consumer.quiet()
-    # The other partitions are quiet, too, while the gate of a newer assignment is
-    # closed.
+    # The gate of a newer assignment may keep the other partitions quiet for some time.
     poll_until(consumer, lambda: consumer.quiet() == held)
     again(team, f"{team.topic}:1")
     poll_until(consumer, lambda: consumer.quiet() == {team.partitions[0]})
 
 
 @pytest.mark.contract("G5")
-def test_a_recreated_topic_is_read_from_its_first_record(team):
-    """The new topic ends beyond the old positions before the member notices."""
+def test_recreated_holds_topic_is_read_from_its_first_record(team):
+    """The new topic has grown beyond the old positions before the member notices it."""
     consumer = team.ready()
     name = team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
@@ -131,8 +130,8 @@ QUICK = {
 }
 
 
-def test_a_compacted_topic_is_read_to_its_end(team):
-    """The topic is read even if the end of its log is empty."""
+def test_compacted_holds_topic_is_read_to_its_end(team):
+    """The member reads to the end even if compaction has removed the last records."""
     name = f"cleaned-{team.group}"
     team.create(name, QUICK)
     team.settings = team.with_settings(holds_topic=name)
@@ -145,8 +144,8 @@ def test_a_compacted_topic_is_read_to_its_end(team):
 
 
 @pytest.mark.nightly
-def test_recent_records_are_not_compacted(team):
-    """The hold before a lift stays, too, as the history needs it."""
+def test_recent_records_of_the_holds_topic_are_not_compacted(team):
+    """The record of a recently lifted hold stays, because the history needs it."""
     name = f"journal-{team.group}"
     team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
     team.settings = team.with_settings(holds_topic=name)
@@ -163,7 +162,7 @@ def test_recent_records_are_not_compacted(team):
 
 
 def wait_until_cleaned(team, scope):
-    """Hold and lift a scope until the log loses older records; return the log."""
+    """Hold and lift a scope until the log loses older records; return its records."""
     read = []
 
     def lost(records):
@@ -172,7 +171,7 @@ def wait_until_cleaned(team, scope):
     def is_cleaned():
         team.operator_holds(scope)
         team.operator_lifts(scope)
-        # A reader that goes on knows the records that the log has lost meanwhile.
+        # An older reader would still know the records that the log has lost.
         with Operator(team.broker.client_config, team.settings) as operator:
             operator.board.keep_all_records()
             operator.holds()
@@ -184,8 +183,8 @@ def wait_until_cleaned(team, scope):
 
 
 @pytest.mark.contract("G4")
-def test_a_hold_in_a_flood_of_garbage_is_obeyed(team):
-    """The test writes 10,000 records a second."""
+def test_hold_in_a_flood_of_garbage_records_is_obeyed(team):
+    """The test writes 10,000 garbage records a second."""
     consumer = team.subscribed()
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -211,7 +210,7 @@ def test_a_hold_in_a_flood_of_garbage_is_obeyed(team):
 
 
 def pour(team, over):
-    """Write 10,000 records a second, or as many as this machine can."""
+    """Write 10,000 garbage records a second, or as many as this machine can."""
     number = 0
     while not over.wait(0.01):
         for _ in range(100):
@@ -224,7 +223,7 @@ def pour(team, over):
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
 def test_member_with_a_wrong_clock_follows_the_brokers_clock(team, ahead, monkeypatch):
-    """The member keeps and ends holds by the broker's clock."""
+    """The member keeps and expires holds by the broker's clock."""
     team.operator_holds(f"{team.topic}:0", for_=0.001)
     began = time.monotonic()
     team.operator_holds(f"{team.topic}:1", for_=600)

@@ -1,4 +1,4 @@
-"""G10 on a broker: offsets of a live group are moved while its members are killed."""
+"""Tests resets of a live group (G10) while its members are killed."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ from tests.harness.polling import poll_until
 
 MINUTES = 5
 LEAST = len(KINDS)
-"""Rounds of each group that the night plays at least: one of each kind."""
+"""The minimum of rounds per group in a nightly run: one of each kind."""
 
 
 def operate(team, command, *arguments):
@@ -27,8 +27,8 @@ def operate(team, command, *arguments):
 @pytest.mark.contract("G10")
 @pytest.mark.parametrize("target", [2, 5, 8], ids=["back", "nowhere", "forward"])
 @pytest.mark.usefixtures("time_to_look")
-def test_a_group_that_runs_is_moved(team, target):
-    """Its member continues at the target, and commits from there."""
+def test_reset_moves_a_running_group(team, target):
+    """The group's member continues at the target, and commits from there."""
     consumer = team.subscribed("a", control=team.quick)
     team.catch_up(consumer)
     with Polled(consumer):
@@ -47,7 +47,7 @@ def test_a_group_that_runs_is_moved(team, target):
 
 
 def drawn(chance):
-    """Yield kinds of rounds without an end: all of them, in a random order."""
+    """Yield kinds of rounds endlessly: all kinds, repeatedly, in random order."""
     while True:
         yield from chance.sample(KINDS, len(KINDS))
 
@@ -58,8 +58,10 @@ def drawn(chance):
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 @pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
-def test_each_partition_is_moved_once_despite_failures(tmp_path, assignor, is_static):
-    """After the lift reading begins at the target, and each record from there comes once."""
+def test_reset_moves_each_partition_once_despite_failures(
+    tmp_path, assignor, is_static
+):
+    """After the lift each record from the target on is delivered exactly once."""
     chance = random.Random(f"{assignor} {is_static}")  # noqa: S311 - a test draws
     end, log = time.monotonic() + 60 * MINUTES, tmp_path / "log"
     with (
@@ -77,8 +79,8 @@ def test_each_partition_is_moved_once_despite_failures(tmp_path, assignor, is_st
 @pytest.mark.real_broker
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("time_to_look")
-def test_members_that_move_again_after_the_lift_are_found(tmp_path):
-    """A negative control: the members never end a reset, so each new owner moves again."""
+def test_rounds_detect_members_that_repeat_a_reset_after_the_lift(tmp_path):
+    """A negative control: the members never finish a reset, so each new owner repeats it."""
     chance = random.Random(0)  # noqa: S311 - a test draws
     with (
         JavaBroker() as broker,

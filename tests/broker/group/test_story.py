@@ -1,4 +1,4 @@
-"""An operator's session, with only the rights that ``control acls`` prints."""
+"""Plays an operator's session with only the rights that ``control acls`` prints."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.harness.polling import poll_until
 
 pytestmark = [
     pytest.mark.usefixtures("time_to_look"),
-    pytest.mark.real_broker,  # the test starts its own broker, if this machine can run one
+    pytest.mark.real_broker,  # the module starts its own broker
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
@@ -23,7 +23,7 @@ OWNER = ("--owner", "alice")
 
 
 def ends_well(story, *arguments):
-    """Run a command as alice, and return its output."""
+    """Run a command as alice, which must succeed; return its output."""
     ended = story.alice(*arguments)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     return ended.stdout
@@ -73,8 +73,8 @@ def lift_and_let_expire(story):
 
 
 @pytest.mark.contract("G1", "G2")
-def test_an_operators_story(story):
-    """Alice has the rights that ``control acls`` prints, and no more."""
+def test_operators_session_succeeds_with_the_printed_rights(story):
+    """Alice has only the rights that ``control acls`` prints."""
     team, topic = story.team, story.team.topic
     first = story.member("billing-1")
     team.catch_up(first)
@@ -102,7 +102,7 @@ def test_an_operators_story(story):
     ]
 
 
-def test_the_printed_rights_suffice_to_move_a_group_without_members(story):
+def test_printed_rights_suffice_to_reset_a_group_without_members(story):
     """The command itself commits the offsets for the group."""
     team, topic = story.team, story.team.topic
     consumer = story.member("gone")
@@ -114,7 +114,7 @@ def test_the_printed_rights_suffice_to_move_a_group_without_members(story):
     ends_well(story, "resume", topic, *OWNER)
 
 
-def test_doctor_names_settings_that_lose_holds(story):
+def test_doctor_names_topic_settings_that_can_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
     name = Control.prefixed(story.prefix).holds_topic
     story.team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",

@@ -1,8 +1,8 @@
 """
-No output has a password; the passwords are real, on a broker that requires them.
+Tests that no output contains a password, with a broker that requires passwords.
 
-All output of this package is collected, at the most verbose level: logs, events,
-journals, errors with their causes, ``repr``, the output of commands.
+The tests collect all output of this package at the most verbose level: logs, events,
+journals, errors with their causes, ``repr``, and the output of commands.
 """
 
 import base64
@@ -40,7 +40,7 @@ GUESS = "guess-71d2ba90"
 
 
 def permit(team):
-    """Let the member read its topic and the holds, and report."""
+    """Grant the member the rights to read its topic and the holds, and to report."""
     settings, topic = team.settings, ResourceType.TOPIC
     read, write = ACLOperation.READ, ACLOperation.WRITE
     with KafkaAdminClient(**team.broker.client_config) as admin:
@@ -68,7 +68,7 @@ class Collected(logging.Handler):
 
     def emit(self, record):
         if record.name.startswith("kafka."):
-            return  # kafka-python's own DEBUG lines have logins, also without us
+            return  # kafka-python's own DEBUG lines contain passwords in any program
         self.parts.append(record.getMessage())
         self.parts.append(repr(record.args))
         if record.exc_info and record.exc_info[1]:
@@ -89,7 +89,7 @@ class Collected(logging.Handler):
 
 
 def _forms(secret):
-    # The password in plain text, and in base64 at any offset.
+    # Returns the password in plain text, and in base64 at any offset.
     shifted = (base64.b64encode(b"\0" * n + secret.encode()).decode() for n in range(3))
     return [secret, *(text[4:-4] for text in shifted)]
 
@@ -117,17 +117,17 @@ def team(secured):
         yield made
 
 
-def test_the_search_finds_a_password_in_any_form(collected):
+def test_search_finds_a_password_in_any_form(collected):
     logging.getLogger("any").debug("config %s", {"password": PASSWORDS["member"]})
     whole = base64.b64encode(f"\0member\0{PASSWORDS['member']}".encode()).decode()
     collected.add(ValueError(GUESS), whole)
     assert len(collected.leaks()) >= 5
 
 
-def test_a_member_and_its_operator_write_no_password(team, collected, tmp_path):
-    """The member joins, pauses, obeys, writes a journal, and its ``repr`` is printed."""
+def test_member_and_its_operator_write_no_password(team, collected, tmp_path):
+    """The output includes the member's journal and its ``repr``."""
     permit(team)
-    collected.parts.clear()  # lines of kafka-python's own admin client do not count
+    collected.parts.clear()  # lines of kafka-python's admin client do not count
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
     more = {"hooks": [log_event, collected.add], "journal": journal}
     consumer = team.subscribed(**more, **team.broker.client_of("member"))
@@ -149,8 +149,8 @@ def test_a_member_and_its_operator_write_no_password(team, collected, tmp_path):
     assert collected.leaks() == []
 
 
-def test_a_refused_login_writes_no_password(team, collected, tmp_path):
-    """The login is refused in a program and on the command line."""
+def test_refused_login_writes_no_password(team, collected, tmp_path):
+    """The broker refuses the login of a consumer and of a command."""
     config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
     config["bootstrap_timeout_ms"] = 1000
     with pytest.raises(KafkaError) as refused:
@@ -161,8 +161,8 @@ def test_a_refused_login_writes_no_password(team, collected, tmp_path):
     assert collected.leaks() == []
 
 
-def test_an_error_about_a_setting_has_no_password(collected):
-    """The error names the setting."""
+def test_error_about_a_setting_contains_no_password(collected):
+    """The settings next to the invalid one include passwords."""
     secret = PASSWORDS["member"]
     config = {
         "sasl_plain_password": secret,

@@ -1,4 +1,4 @@
-"""OpenTelemetry's instrumentor of kafka-python sees our records, not control traffic."""
+"""Tests OpenTelemetry's instrumentor of kafka-python with our consumer."""
 
 import sys
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_broker
 
 @contextmanager
 def instrumented():
-    """Instrument kafka-python for the block; the recorded spans stay."""
+    """Instrument kafka-python during the block; lend the exporter of the spans."""
     found = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))
@@ -39,8 +39,8 @@ def names(found):
 
 
 @simulated(seeds=1)
-def test_an_iteration_is_instrumented_while_the_instrumentor_is_there(lab):
-    """Instrumenting works in the middle of the records of one poll, too."""
+def test_iteration_creates_spans_only_while_kafka_python_is_instrumented(lab):
+    """The instrumentation starts and ends between records of one poll."""
     (tp,) = lab.topic("t", 1, records=9)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
     reader.take(3)
@@ -81,8 +81,10 @@ print(seen)
 """
 
 
-def test_a_wrapper_from_before_our_import_sees_every_record(kafka_broker, kafka_topic):
-    """The wrapper may be a plain function, which looks like upstream's."""
+def test_wrapper_installed_before_our_import_sees_every_record(
+    kafka_broker, kafka_topic
+):
+    """The wrapper is a plain function with the attributes of upstream's function."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for _ in range(5):
@@ -93,10 +95,10 @@ def test_a_wrapper_from_before_our_import_sees_every_record(kafka_broker, kafka_
     assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
 
 
-def test_control_traffic_makes_no_spans(kafka_broker):
-    """Neither a member that reads and reports nor an operator that holds makes spans."""
+def test_control_traffic_creates_no_spans(kafka_broker):
+    """A member reads holds and writes reports, and an operator places a hold."""
     with instrumented() as exported, Team(kafka_broker) as team:
-        exported.clear()  # of the records that it wrote
+        exported.clear()  # drops the spans of the team's own records
         member = team.subscribed()
         team.settled(member)
         team.operator_holds(team.topic)

@@ -1,4 +1,4 @@
-"""The promises of one consumer through real sockets: calls, owners, threads, events."""
+"""Tests the promises of one consumer over real sockets."""
 
 import os
 import signal
@@ -29,9 +29,9 @@ AN_HOUR_MS = 3_600_000
 
 class Reading:
     """
-    A member that has two partitions, and the records that came of each.
+    A member with two partitions, and the offsets that it received from each.
 
-    Later records of one partition prove that no record came of the other.
+    Later records of one partition prove that the other partition delivered none.
     """
 
     def __init__(self, topic, producer, consumer):
@@ -42,7 +42,7 @@ class Reading:
         produce(producer, topic, 5, 5)
 
     def append(self, *partitions):
-        """Write one more record to each of these."""
+        """Write one more record to each of these partitions."""
         added = numbered(self.topic, 1, 1)
         wanted = {tp.partition for tp in partitions}
         write(self._producer, [one for one in added if one["partition"] in wanted])
@@ -52,13 +52,13 @@ class Reading:
         poll_until(self.consumer, condition, got=self.got)
 
     def until_read(self, tp, count):
-        """Poll until this many records of a partition have come."""
+        """Poll until this many records of a partition have arrived."""
         self.until(lambda: len(self.got[tp]) == count)
 
 
 @pytest.fixture
 def reading(kafka_topic, make_consumer, make_producer):
-    """``reading(**configs)`` subscribes a consumer of ours."""
+    """Return ``reading(**configs)``, which subscribes one of our consumers."""
 
     def made(**configs):
         topic = kafka_topic(partitions=2)
@@ -69,8 +69,8 @@ def reading(kafka_topic, make_consumer, make_producer):
 
 
 @pytest.mark.contract("P2", "P3")
-def test_owners_hold_and_lift_their_own(reading):
-    """P2: an owner lifts its own holds only; P3: results of the calls."""
+def test_each_owner_holds_and_lifts_only_its_own_holds(reading):
+    """P2: an owner lifts only its own holds; P3: the calls return the affected holds."""
     one = reading(start_paused=True)
     consumer, first, second = one.consumer, one.first, one.second
     one.until(lambda: consumer.quiet() == {first, second})
@@ -95,8 +95,8 @@ def test_owners_hold_and_lift_their_own(reading):
 
 
 @pytest.mark.contract("P16")
-def test_records_that_were_deleted_under_a_hold_are_reported(reading, kafka_broker):
-    """P16: under ``latest`` reading continues at the first one left."""
+def test_records_deleted_during_a_hold_are_reported(reading, kafka_broker):
+    """P16: even with ``latest`` reading continues at the first remaining record."""
     reported = EventLog()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(reported,))
     consumer, first, second = one.consumer, one.first, one.second
@@ -113,8 +113,10 @@ def test_records_that_were_deleted_under_a_hold_are_reported(reading, kafka_brok
 
 
 @pytest.mark.contract("P16", "P20")
-def test_a_committed_position_beyond_the_end_goes_to_the_cut(reading, make_consumer):
-    """P20: Kafka compares the epoch of the commit with its log."""
+def test_committed_position_beyond_the_end_moves_to_the_truncation_offset(
+    reading, make_consumer
+):
+    """P20: Kafka compares the leader epoch of the commit with its log."""
     reported = EventLog()
     one = reading(auto_offset_reset="earliest")
     one.until_read(one.first, 5)
@@ -137,10 +139,10 @@ def test_a_committed_position_beyond_the_end_goes_to_the_cut(reading, make_consu
 @pytest.mark.parametrize(
     ("count", "by_hand"), [(8, True), (2, False)], ids=["longer", "shorter"]
 )
-def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
+def test_topic_recreated_during_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
     kafka_topic, kafka_broker, make_consumer, make_producer, count, *, by_hand
 ):
-    """P21: the consumer requests no metadata meanwhile, and commits no old position."""
+    """P21: during the hold the consumer requests no metadata, and commits no old position."""
     reported = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {
@@ -180,10 +182,10 @@ def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_start(  # noqa
 
 
 @pytest.mark.contract("P21")
-def test_a_topic_that_is_recreated_while_it_is_read_is_read_from_its_start(
+def test_topic_recreated_during_reading_is_read_from_its_start(
     kafka_topic, kafka_broker, make_consumer, make_producer
 ):
-    """P21: Kafka answers fetches with an error until the topic exists again."""
+    """P21: until the topic exists again, fetches return an error."""
     reported = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {"hooks": (reported,), "allow_auto_create_topics": False}
@@ -206,7 +208,7 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_read_from_its_start(
 
 
 def _recreate(admin, topic):
-    # A deleted topic exists until its brokers have learned of that.
+    # A deleted topic exists until all its brokers know about the deletion.
     def is_made():
         try:
             admin.create_topics([NewTopic(topic, 2, 1)])
@@ -219,8 +221,8 @@ def _recreate(admin, topic):
 
 
 @pytest.mark.contract("P10", "P12")
-def test_a_resume_on_another_thread_ends_the_wait_of_a_poll(reading):
-    """P10, P12: a poll that would wait for an hour returns the parked record."""
+def test_resume_on_another_thread_wakes_a_waiting_poll(reading):
+    """P10, P12: a poll with a timeout of an hour returns the parked record."""
     one = reading(max_poll_records=1)
     one.until(lambda: any(one.got.values()))
     (parked,) = (tp for tp, got in one.got.items() if got)
@@ -235,8 +237,8 @@ def test_a_resume_on_another_thread_ends_the_wait_of_a_poll(reading):
 
 
 @pytest.mark.contract("P12")
-def test_a_pause_in_a_signal_handler_holds(reading):
-    """P12: the signal comes while a poll waits; later records do not come."""
+def test_pause_in_a_signal_handler_holds_the_partition(reading):
+    """P12: the signal interrupts a waiting poll, and later records are not delivered."""
     reported = EventLog()
     one = reading(hooks=(reported,))
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
@@ -258,8 +260,8 @@ def test_a_pause_in_a_signal_handler_holds(reading):
 
 
 @pytest.mark.contract("P19")
-def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
-    """P19: another thread calls ``wakeup()``, then a signal handler."""
+def test_wakeup_ends_the_current_or_the_next_poll(reading):
+    """P19: first another thread calls ``wakeup()``, then a signal handler."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     waking = threading.Timer(0.05, one.consumer.wakeup)
@@ -278,8 +280,8 @@ def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
 
 
 @pytest.mark.contract("P9", "P14")
-def test_every_hook_gets_the_same_events_in_order(reading):
-    """P14: each call emits one event, in order, even if a hook raises; P9: purges do so."""
+def test_every_hook_receives_the_same_events_in_order(reading):
+    """P14: each call emits one event, even if a hook raises; P9: so does each purge."""
 
     def raising(_event):
         raise ZeroDivisionError
@@ -303,8 +305,8 @@ def test_every_hook_gets_the_same_events_in_order(reading):
 
 
 @pytest.mark.contract("P17")
-def test_a_partition_that_has_left_is_not_committed(reading, make_consumer):
-    """P17: its new owner's progress stays; partitions that are owned are committed."""
+def test_commit_of_a_partition_that_moved_away_is_refused(reading, make_consumer):
+    """P17: the new owner's progress stays, and owned partitions can be committed."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     other = make_consumer(KafkaConsumer, one.topic, group=f"g-{one.topic}")
@@ -330,24 +332,24 @@ def _interrupted(*arguments):
 @pytest.mark.contract("P18")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-def test_polls_go_on_after_a_call_that_raised_at_any_place(every):
-    """P18: calls raise the handler's own exceptions; records come once, in order."""
+def test_polls_continue_after_a_call_that_raised_at_any_place(every):
+    """P18: calls raise the handler's own exceptions, and no record is lost or repeated."""
     _interrupted("--every", str(every))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 @pytest.mark.parametrize("seed", range(100))
-def test_polls_are_interrupted_at_random_moments(seed, decoder):
-    """P18: no poll hangs or raises another exception, and each record comes once."""
+def test_polls_interrupted_at_random_times_lose_no_record(seed, decoder):
+    """P18: no poll hangs or raises another exception, and each record is delivered once."""
     _interrupted("--seconds", "8", "--seed", str(seed), "--decoder", decoder)
 
 
 @pytest.mark.contract("P22")
-def test_a_consumer_closes_while_its_join_waits_for_another_member(
+def test_consumer_closes_while_its_join_waits_for_another_member(
     kafka_topic, make_consumer
 ):
-    """P22: the other member has everything at its next join, without waiting."""
+    """P22: the other member regains all partitions at its next join without a wait."""
     topic = kafka_topic(partitions=2)
     how = {
         "group": f"g-{topic}",
@@ -358,12 +360,12 @@ def test_a_consumer_closes_while_its_join_waits_for_another_member(
     poll_until(slow, lambda: len(slow.assignment()) == 2)
     leaving = make_consumer(SafeConsumer, topic, **how)
     for _ in repeat_until(
-        lambda: slow._coordinator.rejoin_needed, "a rebalance begins"
+        lambda: slow._coordinator.rejoin_needed, "the start of a rebalance"
     ):
         leaving.poll(10)
     assert leaving.assignment() == set()
     began = time.monotonic()
     leaving.close()
-    assert time.monotonic() - began < 10  # beside other load; 60 s without the fix
+    assert time.monotonic() - began < 10  # on a busy machine; 60 s without the fix
     poll_until(slow, lambda: slow._coordinator._generation.generation_id > 1)
     assert len(slow.assignment()) == 2

@@ -1,4 +1,4 @@
-"""Fixtures that tests of several folders share."""
+"""Imports the shared fixtures that the tests of metrics use."""
 
 from tests.broker.worker.conftest import recording
 from tests.harness.kafka.fixtures import event_log, safe

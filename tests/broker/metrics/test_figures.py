@@ -1,4 +1,4 @@
-"""The figures of a worker, of a member that obeys control topics, and of a console."""
+"""Tests the metrics of a worker, of a member that obeys holds, and of a console."""
 
 import time
 
@@ -30,8 +30,8 @@ from tests.harness.waiting import wait_for
 
 
 @pytest.mark.any_broker
-def test_a_worker_as_source_shows_its_consumer_too(lab, recording):
-    """Both have figures before the worker runs, while it runs, and after its end."""
+def test_metrics_of_a_worker_include_those_of_its_consumer(lab, recording):
+    """The metrics are read while the worker runs, and after its end."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", ""]})
     running = lab.run(recording)
@@ -58,8 +58,8 @@ def test_a_worker_as_source_shows_its_consumer_too(lab, recording):
 
 
 @pytest.mark.any_broker
-def test_a_worker_that_died_keeps_the_time_of_its_last_poll(lab):
-    """The worker was not asked to end, so WorkerNotPolling must have a value to fire for."""
+def test_failed_worker_keeps_the_time_of_its_last_poll(lab):
+    """Nobody stopped the worker, so the alert WorkerNotPolling needs this value to fire."""
 
     def fails(*_):
         raise ValueError
@@ -73,7 +73,7 @@ def test_a_worker_that_died_keeps_the_time_of_its_last_poll(lab):
 
 
 @pytest.mark.any_broker
-def test_a_member_shows_how_it_reads_the_control_topics(kafka_broker):
+def test_metrics_of_a_member_describe_its_reading_of_control_topics(kafka_broker):
     with Team(kafka_broker) as team:
         member = team.ready()
         team.write_raw(team.settings.holds_topic, b"garbage", b"garbage")
@@ -99,7 +99,7 @@ def test_a_member_shows_how_it_reads_the_control_topics(kafka_broker):
 
 
 @needs_promtool
-def test_promtool_accepts_a_members_metrics(safe):
+def test_promtool_accepts_the_metrics_of_members_and_workers(safe):
     consumer = safe(client_id="works", group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
     other = safe(client_id="other", group_id="h")
@@ -113,13 +113,13 @@ def test_promtool_accepts_a_members_metrics(safe):
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """Let a scrape wait for the first answer, however slow the machine is."""
+    """Let a scrape wait longer for the first response on a slow machine."""
     monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 30.0)
 
 
 @pytest.mark.any_broker
-def test_a_console_shows_a_group_become_quiet(kafka_broker):
-    """The figures of members, partitions and holds are those of the pages."""
+def test_metrics_of_a_console_show_that_a_group_becomes_quiet(kafka_broker):
+    """The metrics of members, partitions and holds agree with the console's pages."""
     with Team(kafka_broker) as team, console(team) as served:
         until_complete(served)
         members = settled(team, "billing-1", "billing-2")
@@ -150,13 +150,13 @@ def test_a_console_shows_a_group_become_quiet(kafka_broker):
     assert quiet["group_holds"] == 1
     assert quiet["group_unlimited_holds"] == 0
     assert quiet[f"group_topic_held {team.topic}"] == 1
-    assert f"group_held_lag_records {team.topic}" not in quiet  # nobody committed
+    assert f"group_held_lag_records {team.topic}" not in quiet  # no commits
     assert quiet["console_snapshot_age_seconds"] < 10
     left = quiet["group_next_expiry_timestamp_seconds"]
     assert left > 1_700_000_000
 
 
 @needs_promtool
-def test_promtool_accepts_a_consoles_metrics():
+def test_promtool_accepts_the_metrics_of_a_console():
     given = console_text(console_of(big(), Limited))
     assert not promtool("check", "metrics", given=given).strip()

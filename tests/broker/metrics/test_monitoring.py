@@ -1,4 +1,4 @@
-"""Dashboard, alert rules and runbook, by promtool."""
+"""Tests the dashboard, the alert rules and the runbook with promtool."""
 
 import json
 import re
@@ -23,15 +23,16 @@ NAMES = re.compile(r"safeconsumer_[a-z_]+")
 @frozen(kw_only=True)
 class Scenario:
     """
-    Series, minute by minute, in which a rule fires, and others in which it must not.
+    Series with which an alert rule must fire, and others with which it must not.
 
     Attributes:
-        fires: the series for which the rule fires, in promtool's notation.
-        born: the series of a counter that is above 0 at its first scrape.
-        silent: series of a healthy system, or of another fault.
+        fires: the series for which the rule fires, by the minute in promtool's
+        notation.
+        born: the series of a counter whose first scraped value is above 0.
+        silent: the series of healthy systems, or of systems with another fault.
         at: the time at which the rule is evaluated.
-        labels: the alert's labels besides its severity.
-        summary: the text of the alert.
+        labels: the alert's labels except the severity.
+        summary: the alert's summary.
     """
 
     fires: dict[str, str]
@@ -82,7 +83,7 @@ WORKER_HOOKS = of_member("worker_hook_failures_total")
 
 
 def rises(summary, *counters):
-    """Return a scenario of a rule that fires for a rising counter, not for a constant one."""
+    """Return a scenario of a rule that fires for a rising counter only."""
     *others, last = counters
     still = dict.fromkeys(others, "2x200")
     return Scenario(
@@ -91,9 +92,9 @@ def rises(summary, *counters):
         silent=(
             {**still, last: "0x200"},
             {**still, last: "4x200"},
-            # Monitoring was down, and the counter has not changed.
+            # The monitoring was down, but the counter has not changed.
             {**still, last: "4x150 _x40 4x10"},
-            # The process of the counter has ended.
+            # The process with the counter has exited.
             {**still, last: "0x100 4x10 stale"},
         ),
         at="193m",
@@ -158,9 +159,10 @@ SCENARIOS = {
         "not read",
     ),
     "UnlimitedHoldOver24h": Scenario(
-        # The counter is seen for the first time at the 20th hour, with interruptions.
+        # The series starts at the 20th hour, and has interruptions.
         fires={ENDLESS: "_x1200 0x100 stale _x60 0x200"},
-        # There is no hold; one is lifted in its last hour; a younger one is older now.
+        # There is no hold; a hold is lifted in its last hour; a younger hold is now the
+        # oldest.
         silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
@@ -171,7 +173,7 @@ SCENARIOS = {
         silent=(
             {AGE: "0x10"},
             {AGE: "90x2 0x8"},
-            # One replica knows all figures.
+            # One replica has a current snapshot.
             {AGE: "90x10", of_console("console_snapshot_age_seconds", "c-2"): "0x10"},
         ),
         at="8m",
@@ -196,10 +198,10 @@ SCENARIOS = {
         fires={FAILING: "0x4 60+60x20", POLLED: "0+60x30"},
         silent=(
             {FAILING: "0x30", POLLED: "0+60x30"},
-            # A commit was refused as its partition left, and no record has come since
-            # then.
+            # A commit was refused because its partition moved away, and no record has
+            # arrived since.
             {FAILING: "0x4 60 0x20", POLLED: "0+60x30"},
-            # A stopped or idle worker does not try its last commit again.
+            # A stopped or idle worker does not retry its last commit.
             {FAILING: "0x4 60+60x20"},
             {FAILING: "0x4 60+60x20", POLLED: "0+60x4 240x20"},
         ),
@@ -214,7 +216,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write the files by the command."""
+    """Write the files with the command ``monitoring``."""
     done = CliRunner().invoke(safeconsumer, ["monitoring", str(tmp_path)])
     assert done.exit_code == 0, done.output
     return tmp_path
@@ -225,13 +227,13 @@ def series(values):
 
 
 def given(values, alert, at, *expected):
-    """Return a test of promtool: with these series, exactly these alerts fire then."""
+    """Return a promtool test in which exactly the expected alerts fire at a time."""
     evaluated = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
     return {"input_series": series(values), "alert_rule_test": [evaluated]}
 
 
 def fired(alert, **annotations):
-    """Return a firing alert in promtool's notation."""
+    """Return an expected alert in promtool's notation."""
     scenario = SCENARIOS[alert.name]
     return {
         "exp_labels": {"severity": alert.severity, **scenario.labels},
@@ -245,7 +247,7 @@ def fired(alert, **annotations):
 
 
 def in_scenario(alert):
-    """Yield the tests of an alert; a counter that is born high fires for a while."""
+    """Yield the tests of an alert, which fires for a while if a counter starts above 0."""
     scenario = SCENARIOS[alert.name]
     yield given(scenario.fires, alert.name, scenario.at, fired(alert))
     for one in scenario.silent:
@@ -257,7 +259,7 @@ def in_scenario(alert):
 
 
 def of_replicas(alert):
-    """Yield a test where two replicas of a console have the same figures."""
+    """Yield a test in which two replicas of a console have the same metrics."""
     scenario = SCENARIOS[alert.name]
     values = {
         name.replace('"c-1"', instance): value
@@ -268,7 +270,7 @@ def of_replicas(alert):
 
 
 def retention_has_passed():
-    """Yield tests in which the remaining time is over."""
+    """Yield tests in which no time remains before retention deletes records."""
     (alert,) = (one for one in ALERTS if one.name == "HeldDataAtRisk")
     gone = "Retention may have deleted records that billing has not read"
     for left in (0, -7200):
@@ -277,7 +279,7 @@ def retention_has_passed():
 
 
 def silent_elsewhere():
-    """Yield tests where the group is held here, and one of its name silent elsewhere."""
+    """Yield tests with a held group, and a silent group of that name in another cluster."""
     for other in ('job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"'):
         values = {
             HELD: "1x10",
@@ -300,7 +302,7 @@ def lagging(group, topic, **more):
 
 
 def lags_beside_a_hold():
-    """Yield a test where only the topic and the group that are held fire no lag alert."""
+    """Yield a test in which a hold mutes the lag alert of its own group and topic only."""
     values = {
         LAG % ("billing", "orders", ""): "20000x20",
         LAG % ("billing", "audit", ""): "20000x20",
@@ -312,7 +314,7 @@ def lags_beside_a_hold():
 
 
 def lags_in_a_cluster():
-    """Yield tests where a hold of its own cluster mutes a lag, and no other hold does."""
+    """Yield tests in which only a hold of the same cluster mutes a lag alert."""
     cluster = ',cluster="production"'
     behind = {LAG % ("billing", "orders", cluster): "20000x20"}
     alert = lagging("billing", "orders", cluster="production")
@@ -324,7 +326,7 @@ def lags_in_a_cluster():
 
 
 def shown(values, at, figures):
-    """Return a test of promtool: each title's panel shows this figure, and no other."""
+    """Return a promtool test in which each panel, named by its title, shows one value."""
     found = {
         filled(query, "5m"): figures[title]
         for title, query in queries()
@@ -343,7 +345,7 @@ def shown(values, at, figures):
 
 
 def panels():
-    """Yield tests where replicas of a console count once, and four workers are paused."""
+    """Yield tests in which replicas of a console count once, and with paused workers."""
     values = {
         of_group(name, f',state="{state}"', at=at): "4x30"
         for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
@@ -371,7 +373,7 @@ TESTS = {
 
 @needs_promtool
 @pytest.mark.parametrize(("rules", "tests"), TESTS.values(), ids=TESTS)
-def test_alerts_fire_and_panels_show_the_expected_figures(folder, rules, tests):
+def test_alerts_fire_and_panels_show_values_as_expected(folder, rules, tests):
     document = {
         "rule_files": [rules],
         "evaluation_interval": "1m",
@@ -381,13 +383,13 @@ def test_alerts_fire_and_panels_show_the_expected_figures(folder, rules, tests):
     assert "SUCCESS" in promtool("test", "rules", str(folder / "tests.yml"))
 
 
-def test_each_alert_has_a_scenario():
+def test_every_alert_has_a_scenario():
     assert list(SCENARIOS) == [one.name for one in ALERTS]
     counting = [one.name for one in ALERTS if "_total" in one.expr]
     assert [name for name, one in SCENARIOS.items() if one.born] == counting
 
 
-def test_the_files_use_exactly_the_metrics_of_the_table():
+def test_dashboard_and_alerts_use_exactly_the_metrics_in_the_table():
     named = {name for text in FILES.values() for name in NAMES.findall(text)}
     assert {name.removesuffix("_bucket") for name in named} == {
         one.full_name for one in METRICS
@@ -395,7 +397,7 @@ def test_the_files_use_exactly_the_metrics_of_the_table():
 
 
 def test_dashboard_can_be_imported_into_grafana():
-    """Every panel asks the data source that is chosen, and none covers another."""
+    """Every panel queries the chosen data source, and no panel covers another."""
     document = json.loads(FILES["dashboard.json"])
     panels = document["panels"]
     assert len({one["id"] for one in panels}) == len(panels)
@@ -420,7 +422,7 @@ def test_dashboard_can_be_imported_into_grafana():
 
 
 def test_every_alert_has_a_paragraph_in_the_runbook():
-    """The paragraph has the name to which the alert's annotation links."""
+    """The heading of the paragraph is the anchor in the alert's annotation."""
     book = FILES["runbook.md"]
     for one in ALERTS:
         assert f"## {one.name}\n\n" in book
@@ -430,12 +432,12 @@ def test_every_alert_has_a_paragraph_in_the_runbook():
 COMMANDS = [
     found.split()
     for found in re.findall(r"`safeconsumer ([^`]+)`", FILES["runbook.md"])
-    if not found.startswith("run ")  # is named, and not to be typed
+    if not found.startswith("run ")  # named, but not meant to be typed
 ]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_each_command_of_the_runbook_can_be_typed(words):
+def test_every_command_in_the_runbook_can_be_parsed(words):
     context, command, left = click.Context(safeconsumer), safeconsumer, words
     while isinstance(command, click.Group):
         _, found, left = command.resolve_command(context, left)
@@ -445,7 +447,7 @@ def test_each_command_of_the_runbook_can_be_typed(words):
         command.make_context(" ".join(words), [*left, *CLUSTER])
 
 
-def test_changed_files_are_not_overwritten(folder):
+def test_monitoring_command_does_not_overwrite_changed_files(folder):
     arguments = ["monitoring", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     (folder / "alerts.yml").write_text("mine")
@@ -461,8 +463,8 @@ def test_changed_files_are_not_overwritten(folder):
     assert (folder / "alerts.yml").read_text() == FILES["alerts.yml"]
 
 
-def test_links_of_alerts_lead_to_the_runbook(tmp_path):
-    """Links become absolute, as a message of Alertmanager needs; nothing else changes."""
+def test_links_of_alerts_lead_to_the_given_runbook(tmp_path):
+    """Only the links change, to absolute ones, which messages of Alertmanager need."""
     arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     changed, old = (tmp_path / "alerts.yml").read_text(), FILES["alerts.yml"]
@@ -481,7 +483,7 @@ def test_links_of_alerts_lead_to_the_runbook(tmp_path):
         assert "is no address like" in refused.stderr
 
 
-def test_files_are_written_completely_or_not_at_all(folder):
+def test_monitoring_command_writes_each_file_completely_or_not_at_all(folder):
     for one in folder.iterdir():
         one.unlink()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""The table's metrics as OpenTelemetry's instruments, read with its real SDK."""
+"""Tests the metrics as OpenTelemetry instruments, with OpenTelemetry's real SDK."""
 
 import pytest
 from kafka import TopicPartition
@@ -21,7 +21,7 @@ ASSIGNED = "safeconsumer.consumer_assigned_partitions"
 
 
 class Reader:
-    """Collects the values of the instruments of its own provider."""
+    """A meter provider, and the values of its instruments."""
 
     def __init__(self):
         self._reader = InMemoryMetricReader()
@@ -29,7 +29,7 @@ class Reader:
         self.units = {}
 
     def read(self):
-        """Return each value by its instrument's name and its attributes."""
+        """Return the values by the instrument's name and the attributes."""
         data = self._reader.get_metrics_data()
         found = {}
         if data is None:
@@ -58,7 +58,7 @@ def without_names(values):
 
 
 def as_prometheus(name, unit, kind):
-    """Return the name that OpenTelemetry's rules give it for Prometheus."""
+    """Return an instrument's name for Prometheus by OpenTelemetry's rules."""
     suffix = {"s": "_seconds", "By": "_bytes"}.get(unit, "")
     total = "_total" if kind == "counter" else ""
     return name.replace(".", "_") + suffix + total
@@ -67,16 +67,16 @@ def as_prometheus(name, unit, kind):
 @pytest.mark.parametrize(
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
-def test_name_exported_to_prometheus_is_that_of_the_table(metric):
-    """One dashboard fits both ways; a histogram's name is the base of its parts."""
+def test_otel_name_exported_to_prometheus_is_the_prometheus_name(metric):
+    """Equal names let one dashboard show the metrics of both ways of exporting."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
     assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")
 
 
 @pytest.mark.any_broker
-def test_values_equal_those_for_prometheus(lab, monkeypatch):
-    """The worker is read once after its work; all values have the consumer's labels."""
+def test_otel_values_equal_the_prometheus_values(lab, monkeypatch):
+    """One collection calls ``stats`` once, and all values have the consumer's labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
     running = lab.run(lambda _record, _context: None)
@@ -99,7 +99,7 @@ def test_values_equal_those_for_prometheus(lab, monkeypatch):
         if metric.name in expected and metric.kind != "histogram"
     }
     wanted = {name: expected[name] for name in plain}
-    assert plain == pytest.approx(wanted, rel=0, abs=0.001)  # of a clock
+    assert plain == pytest.approx(wanted, rel=0, abs=0.001)  # clocks have advanced
     assert len(plain) > 20
     owners = found["safeconsumer.worker_pause"]
     assert set(owners) == {
@@ -116,7 +116,7 @@ def test_values_equal_those_for_prometheus(lab, monkeypatch):
 
 
 def test_observe_calls_of_one_provider_share_its_instruments(safe):
-    """Each part of a program may call observe; a removed source may be added again."""
+    """Several parts of a program may call ``observe``; a removed source can be re-added."""
     first, second = safe(client_id="a"), safe(client_id="a")
     assigned(first, A)
     assigned(second, A, B)
@@ -133,10 +133,10 @@ def test_observe_calls_of_one_provider_share_its_instruments(safe):
     assert reader.read()[ASSIGNED] == {named("a"): 1}
 
 
-def test_sources_stay_observed_when_a_provider_becomes_the_global_one(
+def test_sources_keep_their_provider_when_the_global_provider_changes(
     safe, monkeypatch
 ):
-    """Sources may be added before the global provider is set."""
+    """Sources may be added before the program sets a global provider."""
     first, second, third = (safe(client_id=name) for name in "abc")
     reader, unset = Reader(), Reader()
     given = [unset.provider]
@@ -151,7 +151,7 @@ def test_sources_stay_observed_when_a_provider_becomes_the_global_one(
     assert reader.read() == {}
 
 
-def test_observe_refuses_an_object_that_is_not_a_source():
+def test_observe_refuses_an_object_that_is_no_source():
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
         observe(object(), provider=reader.provider)

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a worker, members and the console."""
+"""Lets a real Prometheus scrape a worker, members and the console."""
 
 import json
 import os
@@ -36,7 +36,7 @@ HOUR_MS = 3_600_000
 
 @contextmanager
 def prometheus(folder, targets):
-    """Scrape every target each second; lend the address."""
+    """Run a Prometheus that scrapes every target each second; lend its address."""
     assert PROMETHEUS is not None
     port, config = reserved_port(), folder / "prometheus.yml"
     jobs = [{"job_name": name, **one} for name, one in targets.items()]
@@ -65,7 +65,7 @@ def at(port):
 
 
 def ask(address, path, **query):
-    """Return the answer of Prometheus; None while it does not answer."""
+    """Return the response of Prometheus, or None while it does not respond."""
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours
@@ -80,7 +80,7 @@ def has_data(address, query):
 
 
 def keep_for_an_hour(team):
-    """Give the team another topic, whose records expire."""
+    """Give the team another topic with a retention of one hour."""
     count = len(team.partitions)
     team.topic = f"kept-{team.topic}"
     team.broker.create_topic(team.topic, count, {"retention.ms": str(HOUR_MS)})
@@ -89,7 +89,7 @@ def keep_for_an_hour(team):
 
 
 def served_by(closing, collector):
-    """Have prometheus-client answer for them; return the port."""
+    """Serve a collector with prometheus-client; return the port."""
     registry = CollectorRegistry()
     registry.register(collector)
     server, _ = start_http_server(0, "127.0.0.1", registry)
@@ -100,7 +100,7 @@ def served_by(closing, collector):
 
 @contextmanager
 def fleet(broker):
-    """Run two members of a group that is held, its console, and a worker."""
+    """Run two members of a held group, a console, and a worker."""
     with ExitStack() as closing:
         team = closing.enter_context(Team(broker))
         keep_for_an_hour(team)
@@ -128,9 +128,9 @@ def fleet(broker):
 
 
 @pytest.mark.embedded_broker
-@pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
+@pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is missing")
 def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
-    """A real Prometheus scrapes the fleet and has loaded the alert rules."""
+    """Prometheus has also loaded the alert rules, of which only expected ones fire."""
     (tmp_path / "alerts.yml").write_text(FILES["alerts.yml"])
     with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
         left = dict.fromkeys(filled(query) for _, query in queries())
@@ -148,5 +148,5 @@ def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
         alarmed = {
             one["labels"]["alertname"] for one in ask(address, "alerts")["alerts"]
         }
-        # The topic keeps records for an hour only, so this alert is correct.
+        # The topic keeps records for only one hour, so HeldDataAtRisk is correct.
         assert alarmed <= {"HeldDataAtRisk", "UnlimitedHoldOver24h"}

@@ -1,4 +1,4 @@
-"""The simulated cluster behaves as Apache Kafka, in scenarios and single requests."""
+"""Tests that the simulated cluster and Apache Kafka behave alike."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ from tests.harness.testing.requests import QUESTIONS, Place
 from tests.sim.parity.playing import real_facts, simulated_facts
 from tests.sim.parity.stages import CLIENTS, cases
 
-_BESIDE = 6  # scenarios on the real cluster at a time; most of them wait
+_BESIDE = 6  # concurrent scenarios on the real cluster, most of which wait
 
 
 @pytest.mark.contract("P13")
@@ -37,14 +37,14 @@ def test_scenarios_have_the_same_facts_on_apache_kafka(kafka_broker, kind):
 
 
 class Connection(Client):
-    """A client of a real broker: its requests go out by a socket."""
+    """A client that sends requests to a real broker over a socket."""
 
     def __init__(self, bootstrap):
         host, port = bootstrap.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=60)
 
     def ask(self, request, version):
-        """Send a request, and wait for its answer."""
+        """Send a request; wait for the response, and return it."""
         request.API_VERSION = version
         request.with_header(correlation_id=1, client_id="test")
         self._socket.sendall(bytes(request.encode(header=True, framed=True)))
@@ -69,8 +69,8 @@ def _read(incoming, size):
 
 @pytest.mark.real_broker
 @pytest.mark.timeout(300)
-def test_apache_kafka_gives_the_same_answers(kafka_broker):
-    """tests/unit/testing/test_cluster.py asks the kit's broker."""
+def test_apache_kafka_gives_the_expected_responses(kafka_broker):
+    """``tests/unit/testing/test_cluster.py`` sends the same requests to the test kit."""
     admin = KafkaAdminClient(**kafka_broker.client_config)
     connection = Connection(kafka_broker.bootstrap)
     place = Place(

@@ -1,4 +1,4 @@
-"""Fixtures of this folder."""
+"""Defines the fixtures of the tests of the Python source."""
 
 import pytest
 
@@ -11,7 +11,7 @@ __all__ = ["operator"]
 
 @pytest.fixture(autouse=True)
 def kept():
-    """Lend the readers that are kept between tasks; those of a test end with it."""
+    """Lend the readers that the source keeps between tasks; close them after the test."""
     clients = reading.KeptClient._idle
     yield clients
     close(clients)

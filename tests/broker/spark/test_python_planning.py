@@ -1,4 +1,4 @@
-"""The Python source plans batches that lose no record silently, tested without Spark."""
+"""Tests the batches that the Python source plans, without Spark."""
 
 import logging
 
@@ -50,8 +50,8 @@ def test_hold_keeps_the_position_of_its_partition_until_the_lift(planned, operat
 
 
 @pytest.mark.contract("S9")
-def test_a_batch_that_was_cut_off_is_read_again_in_full(planned, operator, kept):
-    """Spark's log has the batch's end: another process reads it, even if it is held since."""
+def test_interrupted_batch_is_read_again_in_full(planned, operator, kept):
+    """A new process reads the batch to its logged end, even if it is held by then."""
     planned.produce(20, 20)
     planned.start(**operator.options())
     start, end = planned.plan(most=30)
@@ -70,7 +70,7 @@ def test_a_batch_that_was_cut_off_is_read_again_in_full(planned, operator, kept)
 
 
 @pytest.mark.contract("S9")
-def test_every_hold_and_lift_is_obeyed_by_the_next_plan(planned, operator):
+def test_next_plan_obeys_every_hold_and_lift(planned, operator):
     planned.start(**operator.options())
     for _ in range(5):
         planned.produce(1, 1)
@@ -80,22 +80,22 @@ def test_every_hold_and_lift_is_obeyed_by_the_next_plan(planned, operator):
         assert counted(planned.batch()) == {0: 1, 1: 1}
 
 
-def test_a_held_partition_gets_no_part_of_the_limit(planned, operator):
+def test_held_partition_uses_no_part_of_the_offset_limit(planned, operator):
     planned.produce(100, 100)
     operator.hold(f"{planned.topic}:0")
     planned.start(**operator.options())
     assert counted(planned.batch(most=40)) == {1: 40}
 
 
-def test_the_option_holds_names_fixed_holds(planned):
+def test_option_holds_sets_fixed_holds(planned):
     planned.produce(3, 3)
     planned.start(holds=f"{planned.topic}:1")
     assert counted(planned.batch()) == {0: 3}
 
 
 @pytest.mark.contract("S9")
-def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
-    """A run that ends by itself fails in that case."""
+def test_stream_without_its_holds_topic_reads_nothing(planned, operator):
+    """A finite run fails without its holds topic."""
     planned.produce(5, 5)
     late = f"late-{operator.topic}"
     options = {**operator.options(), "holds.topic": late}
@@ -109,8 +109,8 @@ def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
 
 
 @pytest.mark.contract("S9", "S4")
-def test_a_holds_topic_that_is_deleted_and_recreated(planned, operator):
-    """Everything is held while the topic is gone; an earlier hold stays until its lift."""
+def test_recreated_holds_topic_keeps_its_earlier_holds(planned, operator):
+    """While the topic is missing all partitions are held; earlier holds stay until a lift."""
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
     planned.produce(10, 10)
@@ -131,7 +131,7 @@ def read_all(planned):
     assert counted(planned.batch()) == {0: 5, 1: 5}
 
 
-def test_a_holds_topic_that_kafka_would_empty_is_refused(planned, operator):
+def test_holds_topic_with_a_deleting_policy_is_refused(planned, operator):
     unfit = f"unfit-{operator.topic}"
     operator.team.create(unfit, {"cleanup.policy": "delete"})
     planned.start(**{**operator.options(), "holds.topic": unfit})
@@ -139,7 +139,7 @@ def test_a_holds_topic_that_kafka_would_empty_is_refused(planned, operator):
         planned.batch()
 
 
-def test_a_stream_reports_until_it_stops(planned, operator):
+def test_stream_reports_until_it_stops(planned, operator):
     planned.produce(3, 3)
     planned.start(**operator.reporting())
     planned.batch()
@@ -148,8 +148,8 @@ def test_a_stream_reports_until_it_stops(planned, operator):
     wait_for(lambda: operator.states()[-1] == "stopped", "the last report")
 
 
-def test_a_batch_counts_as_running_until_the_next_plan(planned, operator):
-    """Spark commits a batch after it has planned the next one, so a commit is not its end."""
+def test_batch_counts_as_running_until_the_next_plan(planned, operator):
+    """Spark commits a batch only after the next plan, so a commit does not show its end."""
     planner = planned.start(**operator.options())
     planned.produce(5, 5)
     planned.batch()
@@ -161,7 +161,7 @@ def test_a_batch_counts_as_running_until_the_next_plan(planned, operator):
     assert activity.now().reading == frozenset()
 
 
-def test_a_new_partition_whose_records_are_all_gone_is_a_loss(planned):
+def test_new_partition_whose_records_were_all_deleted_is_a_loss(planned):
     planned.produce(1, 1)
     planner = planned.start()
     planned.batch()
@@ -174,10 +174,10 @@ def test_a_new_partition_whose_records_are_all_gone_is_a_loss(planned):
         planner.tasks(start, {**end, (planned.topic, 2): 4})
 
 
-# ------------------------------------------------------------ beginnings
+# ------------------------------------------------------------ starting offsets
 
 
-def test_stream_begins_at_its_starting_offsets(planned):
+def test_stream_starts_at_its_starting_offsets(planned):
     planned.produce(10, 10)
     topic = planned.topic
     assert planned.start(startingOffsets="latest").initial() == {
@@ -191,7 +191,7 @@ def test_stream_begins_at_its_starting_offsets(planned):
     }
 
 
-def test_a_partition_with_leading_zeros_is_the_same_number(planned):
+def test_leading_zeros_of_a_partition_number_are_ignored(planned):
     planned.produce(5, 5)
     named = f'{{"{planned.topic}":{{"00":3,"01":-1}}}}'
     assert wire.render(planned.start(startingOffsets=named).initial()) == (
@@ -200,33 +200,35 @@ def test_a_partition_with_leading_zeros_is_the_same_number(planned):
 
 
 @pytest.mark.parametrize("numbers", [[0], [0, 1, 2]], ids=["too few", "too many"])
-def test_starting_offsets_of_other_partitions_are_refused(planned, numbers):
+def test_starting_offsets_for_too_few_or_too_many_partitions_are_refused(
+    planned, numbers
+):
     topic = planned.topic
     named = wire.render({(topic, number): 0 for number in numbers})
     with pytest.raises(SparkSettingError, match=f"differ: {topic}:"):
         planned.start(startingOffsets=named)
 
 
-def test_assigned_partitions_are_read_alone(planned):
+def test_stream_reads_only_its_assigned_partitions(planned):
     planned.produce(5, 5)
     planned.start(assign=f'{{"{planned.topic}":[1]}}')
     assert counted(planned.batch()) == {1: 5}
 
 
-def test_an_assigned_partition_that_does_not_exist_is_refused(planned):
+def test_assigned_partition_that_does_not_exist_is_refused(planned):
     with pytest.raises(SparkSettingError, match="do not exist"):
         planned.start(assign=f'{{"{planned.topic}":[7]}}')
 
 
-def test_a_pattern_matches_a_part_of_the_name_as_in_the_official_source(planned):
-    """Internal topics are left out."""
+def test_pattern_matches_parts_of_topic_names_as_in_the_official_source(planned):
+    """The pattern does not match internal topics."""
     planned.produce(4, 4)
     part = planned.topic[2:]
     planned.start(subscribePattern=f"{part}|consumer_off")
     assert counted(planned.batch()) == {0: 4, 1: 4}
 
 
-def test_topics_and_partitions_that_come_under_a_hold_are_read_from_their_beginning(
+def test_topics_and_partitions_added_during_a_hold_are_read_from_their_start(
     planned, operator
 ):
     held = f"re:{planned.topic}.*"
@@ -251,12 +253,12 @@ def test_topics_and_partitions_that_come_under_a_hold_are_read_from_their_beginn
     assert len(rows) == 13
 
 
-# ------------------------------------------------------------ ends
+# ------------------------------------------------------------ ends of batches
 
 
 @pytest.mark.contract("S9")
-def test_only_committed_records_count_under_read_committed(planned):
-    """A batch ends at the last stable offset, behind an aborted transaction."""
+def test_read_committed_stream_reads_only_committed_records(planned):
+    """A batch ends at the last stable offset, after an aborted transaction."""
     producer = KafkaProducer(
         **planned.broker.client_config, transactional_id=planned.topic
     )
@@ -286,7 +288,7 @@ def test_only_committed_records_count_under_read_committed(planned):
     assert len(planned.batch()) == 9
 
 
-def test_run_that_ends_by_itself_reads_up_to_the_ends_at_its_start(planned):
+def test_finite_run_reads_up_to_the_end_offsets_at_its_start(planned):
     planned.produce(5, 5)
     planned.start().prepare()
     planned.produce(5, 5)
@@ -294,7 +296,7 @@ def test_run_that_ends_by_itself_reads_up_to_the_ends_at_its_start(planned):
     assert planned.batch() == []
 
 
-def test_a_batch_is_cut_and_its_ranges_are_grouped(planned):
+def test_batch_is_split_into_ranges_which_are_grouped_into_tasks(planned):
     planned.produce(100, 20)
     planned.start(minPartitions=6)
     start, end = planned.plan()
@@ -311,10 +313,10 @@ def test_a_batch_is_cut_and_its_ranges_are_grouped(planned):
 
 
 @pytest.mark.contract("S9")
-def test_held_records_that_retention_takes_are_reported_at_once(
+def test_held_records_deleted_by_retention_are_reported_before_the_lift(
     planned, operator, caplog, monkeypatch
 ):
-    """The query fails at the resume, unless it may go on without these records."""
+    """After the lift the query fails, unless ``failOnDataLoss`` is false."""
     monkeypatch.setattr(retention, "_EVERY", 0.0)
     planned.start(**operator.options())
     operator.hold(planned.topic)
@@ -333,7 +335,7 @@ def test_held_records_that_retention_takes_are_reported_at_once(
     assert offsets(planned.batch()) == [*range(30, 60)]
 
 
-def test_a_new_partition_that_lost_its_first_records_is_a_loss(planned):
+def test_new_partition_that_lost_its_first_records_is_a_loss(planned):
     planned.produce(1, 1)
     planned.start()
     planned.batch()
@@ -347,10 +349,10 @@ def test_a_new_partition_that_lost_its_first_records_is_a_loss(planned):
 
 @pytest.mark.contract("S9")
 @pytest.mark.parametrize("count", [5, 50], ids=["shorter", "longer"])
-def test_a_recreated_topic_is_a_loss_and_no_old_record_is_read(
+def test_recreated_topic_is_a_loss_and_no_old_record_is_read(
     planned, kafka_broker, count
 ):
-    """A reader that is kept between batches has fetched records of the old topic."""
+    """The kept reader has already fetched records of the old topic."""
     planned.produce(40, 0)
     planned.start(failOnDataLoss="false")
     planned.at = {(planned.topic, 0): 0, (planned.topic, 1): 0}
@@ -362,7 +364,7 @@ def test_a_recreated_topic_is_a_loss_and_no_old_record_is_read(
     assert planned.at[planned.topic, 0] == count
 
 
-def test_a_new_topic_id_fails_the_query(planned, kafka_broker):
+def test_new_topic_id_fails_the_query(planned, kafka_broker):
     planned.produce(10, 0)
     planned.start()
     planned.batch()
@@ -378,7 +380,7 @@ def made_again(planned, broker):
 
 
 @pytest.mark.contract("S9")
-def test_a_recreated_held_topic_is_a_loss(planned, operator, kafka_broker):
+def test_recreated_held_topic_is_a_loss(planned, operator, kafka_broker):
     planned.produce(10, 10)
     planned.start(**operator.options())
     planned.batch()
@@ -389,12 +391,12 @@ def test_a_recreated_held_topic_is_a_loss(planned, operator, kafka_broker):
         planned.batch()
 
 
-def test_a_topic_that_is_missing_is_refused_by_name(planned):
+def test_missing_topic_is_refused_with_its_name(planned):
     with pytest.raises(UnknownTopicOrPartitionError, match="none-such"):
         planned.start(subscribe="none-such-topic")
 
 
-def test_a_partition_that_is_gone_is_a_loss(planned):
+def test_missing_partition_is_a_loss(planned):
     planned.produce(1, 1)
     planned.start()
     planned.batch()
@@ -404,8 +406,8 @@ def test_a_partition_that_is_gone_is_a_loss(planned):
 
 
 @pytest.mark.embedded_broker
-def test_topic_whose_metadata_has_an_error_is_requested_again(planned, kafka_broker):
-    """Without that, its partitions would silently not be read."""
+def test_topic_metadata_with_an_error_is_requested_again(planned, kafka_broker):
+    """Without a repeated request the source would silently skip the topic's partitions."""
     planned.produce(3, 3)
     planned.start()
     kafka_broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=1)

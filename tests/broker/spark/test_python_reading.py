@@ -1,4 +1,4 @@
-"""The Python source's readers return every record of a range, or raise."""
+"""Tests that the Python source's readers return every record of a range, or raise."""
 
 from itertools import chain, pairwise
 
@@ -30,7 +30,7 @@ def planned(kafka_broker):
         yield made
 
 
-def test_a_range_is_read_to_its_end_and_no_further(planned):
+def test_range_is_read_to_its_end_and_no_further(planned):
     assert planned.range(10, 20) == [*range(10, 20)]
     assert planned.range(20, 50) == [*range(20, 50)]
 
@@ -58,7 +58,7 @@ def test_records_deleted_between_plan_and_read_are_a_loss(planned, fails):
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_range_behind_the_end_of_the_log_is_a_loss(planned, fails):
+def test_range_beyond_the_end_of_the_log_is_a_loss(planned, fails):
     if fails == "true":
         with pytest.raises(DataLostError, match="the log has 0 to 50"):
             planned.range(100, 200)
@@ -67,7 +67,7 @@ def test_a_range_behind_the_end_of_the_log_is_a_loss(planned, fails):
 
 
 @pytest.mark.embedded_broker
-def test_ranges_that_are_cut_in_the_holes_of_a_compacted_topic_are_complete(
+def test_ranges_that_end_in_gaps_of_a_compacted_topic_are_complete(
     kafka_broker,
 ):
     with Planned(kafka_broker, cleanup_policy="compact") as planned:
@@ -87,7 +87,7 @@ def keyed(topic, number):
     return {"topic": topic, "key": b"%d" % number, "value": b"x"}
 
 
-def test_a_topic_recreated_between_plan_and_read_is_a_loss(planned):
+def test_topic_recreated_between_plan_and_read_is_a_loss(planned):
     planned.start()
     start, end = planned.plan()
     ((wanted,),) = planned.tasks(start, end)
@@ -98,7 +98,7 @@ def test_a_topic_recreated_between_plan_and_read_is_a_loss(planned):
         planned.read([other])
 
 
-def test_only_a_few_readers_are_kept(planned, kept):
+def test_at_most_four_readers_are_kept(planned, kept):
     for wait in range(20, 26):
         planned.at = None
         planned.start(kafka_fetch_max_wait_ms=wait)
@@ -107,7 +107,7 @@ def test_only_a_few_readers_are_kept(planned, kept):
 
 
 class TlsBroker(JavaBroker):
-    """A Java broker that takes connections over TLS alone."""
+    """A Java broker that accepts connections only over TLS."""
 
     def __init__(self, folder):
         self.authority = folder / "authority.pem"
@@ -116,7 +116,7 @@ class TlsBroker(JavaBroker):
         authority.cert_pem.write_to_path(self.authority)
         issued = authority.issue_cert("127.0.0.1")
         key = load_pem_private_key(issued.private_key_pem.bytes(), None)
-        # Java reads no other form of keys.
+        # Java accepts keys in no other form.
         form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
         self._keys.write_bytes(key.private_bytes(*form) + chain)
@@ -148,8 +148,8 @@ class TlsBroker(JavaBroker):
 
 @pytest.mark.nightly
 @pytest.mark.java_brokers
-def test_a_stream_reads_over_tls(tmp_path):
-    """Planner and readers trust the authority of the option, and no other one."""
+def test_stream_reads_over_tls(tmp_path):
+    """The planner and the readers trust only the certificate authority of the option."""
     given = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "PEM"}
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)
@@ -165,8 +165,8 @@ def test_a_stream_reads_over_tls(tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.java_brokers
-def test_a_stream_logs_in_with_its_own_properties():
-    """Planner and readers use the same login, and no error shows the password."""
+def test_stream_logs_in_with_its_own_options():
+    """The planner and the readers use the same login, and no error shows the password."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
     given = {
         "kafka.security.protocol": "SASL_PLAINTEXT",

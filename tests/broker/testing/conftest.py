@@ -1,4 +1,4 @@
-"""An embedded broker for the tests of the kit itself, whichever broker the suite uses."""
+"""Defines fixtures with an embedded broker for the tests of the test kit itself."""
 
 import pytest
 from kafka import KafkaAdminClient

@@ -1,4 +1,4 @@
-"""The processes of the cases end with the session, and their calls with the case."""
+"""Tests that the cases' processes stop with the session, and their calls with a case."""
 
 import sys
 
@@ -42,8 +42,8 @@ def launch(tmp_path):
     )
 
 
-def test_a_hanging_process_ends_with_the_session(launch, tmp_path):
-    """A killed pytest only closes the stdin of the process."""
+def test_hanging_process_of_a_case_stops_with_the_session(launch, tmp_path):
+    """The only effect of a killed pytest is that it closes the process's stdin."""
     process = Process(launch, tmp_path / "log")
     process.call("open", {"group": None})
     process.begin("commit")
@@ -55,8 +55,10 @@ def test_a_hanging_process_ends_with_the_session(launch, tmp_path):
 
 
 @pytest.mark.embedded_suffices
-def test_late_answer_is_not_used_in_the_next_case(launch, kafka_broker, tmp_path):
-    """The poll of one member may raise while the poll of another is not over."""
+def test_late_response_of_a_process_is_not_used_in_the_next_case(
+    launch, kafka_broker, tmp_path
+):
+    """The poll of one member raises while the poll of another member still runs."""
     with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
         members = [lab.consumer("bad"), lab.consumer("good")]
         with pytest.raises(ClientError):

@@ -1,4 +1,4 @@
-"""The cases as users run them, on their own class and from their own folder."""
+"""Tests the public cases as users run them, on their own class in their own folder."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Refusing(KafkaConsumer):
 number = 3
 """
 
-# Classes whose paused partitions are quiet, but which lose records.
+# Classes that keep paused partitions quiet, but lose records.
 LOSING = """
 from kafka import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
@@ -66,6 +66,12 @@ class KeptInARebalance(SafeConsumer):
 
 
 class CommittedWhereRevoked(SafeConsumer):
+    stopped = {}
+
+    def pause(self, *targets, **options):
+        super().pause(*targets, **options)
+        self.stopped = {tp: self.position(tp) for tp in targets}
+
     def subscribe(self, *topics, listener, **options):
         class Listener(AsyncConsumerRebalanceListener):
             async def on_partitions_assigned(_, assigned):
@@ -73,8 +79,8 @@ class CommittedWhereRevoked(SafeConsumer):
 
             async def on_partitions_revoked(_, revoked):
                 fetched = {
-                    tp: OffsetAndMetadata(self.position(tp) + 10, "", -1)
-                    for tp in self.paused() & set(revoked)
+                    tp: OffsetAndMetadata(self.stopped[tp] + 10, "", -1)
+                    for tp in self.stopped.keys() & set(revoked)
                 }
                 if fetched:
                     await self.commit_async(fetched)
@@ -109,8 +115,8 @@ class WiderPause(SafeConsumer):
         ("mine:Refusing", {"failed": 3, "skipped": 2}),
     ],
 )
-def test_a_class_passes_fails_or_skips_cases(pytester, consumer, expected):
-    """Ours passes; kafka-python's starves, raises, and skips cases whose call it lacks."""
+def test_consumer_class_passes_fails_or_skips_cases(pytester, consumer, expected):
+    """Our class passes; kafka-python's fails cases, and skips those whose calls it lacks."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", consumer, "-k", SOME, "-rs", timeout=280
@@ -132,8 +138,8 @@ def test_a_class_passes_fails_or_skips_cases(pytester, consumer, expected):
         ("WiderPause", "starts_paused", 2),
     ],
 )
-def test_a_class_that_loses_records_is_found(pytester, consumer, case, count):
-    """The records of paused partitions must come later, once, to some member."""
+def test_cases_detect_a_class_that_loses_records(pytester, consumer, case, count):
+    """Some member must later deliver each record of a paused partition once."""
     pytester.makepyfile(mine=LOSING)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", f"mine:{consumer}", "-k", case, timeout=280
@@ -143,7 +149,7 @@ def test_a_class_that_loses_records_is_found(pytester, consumer, case, count):
 
 @pytest.mark.timeout(300)
 @pytest.mark.nightly
-def test_a_failure_shows_the_clients_traceback(pytester):
+def test_failed_case_shows_the_clients_traceback(pytester):
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer=mine:Refusing", "-k", "position_while", timeout=280
@@ -184,7 +190,7 @@ def test_cases_of_groups_run_with_each_assignor(pytester):
         ),
     ],
 )
-def test_impossible_options_of_the_cases_are_refused_at_once(
+def test_invalid_options_of_the_cases_are_refused_before_the_first_case(
     pytester, arguments, message
 ):
     pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
@@ -193,8 +199,8 @@ def test_impossible_options_of_the_cases_are_refused_at_once(
     done.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
-def test_a_broker_that_does_not_answer_is_named(monkeypatch):
-    """The session ends after ten seconds, before the first case."""
+def test_unreachable_broker_is_refused_before_the_first_case(monkeypatch):
+    """By default the check of the broker takes at most ten seconds."""
     monkeypatch.setattr(options, "_ANSWERS_WITHIN_MS", 300)
     with pytest.raises(pytest.UsageError, match="no Kafka broker answers"):
         options.check_broker("127.0.0.1:1")
@@ -213,7 +219,7 @@ def test_both(pytestconfig):
 """
 
 
-def test_other_project_may_define_options_of_the_same_names(pytester):
+def test_another_project_may_define_options_with_the_same_names(pytester):
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)

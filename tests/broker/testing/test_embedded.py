@@ -1,4 +1,4 @@
-"""The embedded broker under clients that wait for it, and sockets that it must close."""
+"""Tests the embedded broker with waiting clients, with errors and with many partitions."""
 
 import threading
 
@@ -14,8 +14,8 @@ from tests.harness.processes import ran_python
 from tests.harness.producing import produce
 
 
-def test_the_clients_create_no_topics(broker, clients):
-    """A request for metadata that comes late must not bring a deleted topic back."""
+def test_clients_of_the_test_kit_create_no_topics(broker, clients):
+    """A late request for metadata must not recreate a deleted topic."""
     consumer = clients.consumer(KafkaConsumer, "deleted")
     consumer.poll(200)
     producer = clients.producer(max_block_ms=500)
@@ -26,8 +26,8 @@ def test_the_clients_create_no_topics(broker, clients):
         assert admin.list_topics() == []
 
 
-def test_a_stopped_broker_leaves_no_socket_open():
-    """A process in which resource warnings are errors ends in silence."""
+def test_stopped_broker_leaves_no_socket_open():
+    """The process, in which resource warnings are errors, prints nothing."""
     program = (
         "import gc\n"
         "from safeconsumer.testing import EmbeddedBroker\n"
@@ -35,7 +35,7 @@ def test_a_stopped_broker_leaves_no_socket_open():
         "with EmbeddedBroker(brokers=2) as broker:\n"
         "    host, port = broker.bootstrap.split(',')[0].split(':')\n"
         "    client = create_connection((host, int(port)), timeout=5)\n"
-        # An ApiVersions, version 0, so that both sides of the front are open.
+        # This ApiVersions request, version 0, opens both sides of the broker's front.
         "    client.sendall(bytes.fromhex('0000000b001200000000000100 0161'))\n"
         "    assert client.recv(100)\n"
         "client.close()\n"
@@ -48,8 +48,8 @@ def test_a_stopped_broker_leaves_no_socket_open():
 @pytest.mark.parametrize(
     "error", ["NOT_LEADER_FOR_PARTITION", 6, NotLeaderForPartitionError, "DISCONNECT"]
 )
-def test_a_client_survives_injected_errors(broker, clients, error):
-    """Two Fetches fail, so at least three are sent until the records come."""
+def test_client_survives_injected_errors(broker, clients, error):
+    """Two Fetches fail, so the client sends at least three until the records arrive."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 3)
     broker.fail("Fetch", error, times=2)
@@ -57,8 +57,8 @@ def test_a_client_survives_injected_errors(broker, clients, error):
     assert len(broker.requests("Fetch")) >= 3
 
 
-def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
-    """Its thread once continued, took a third of a core, and failed the end of the test."""
+def test_producer_without_a_response_is_closed_with_the_test(broker, clients):
+    """Earlier, the producer's thread kept running, and used a third of a core."""
     topic, before = clients.topic(partitions=1), set(threading.enumerate())
     producer = clients.producer()
     produce(producer, topic, 1)
@@ -68,10 +68,10 @@ def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
     assert set(threading.enumerate()) <= before
 
 
-def test_a_ghost_without_a_partition_is_an_error(broker, clients):
-    """With more members than partitions the ghost gets none, and the error reports that."""
+def test_ghost_member_without_a_partition_raises(broker, clients):
+    """With more members than partitions the ghost member gets none; the error says so."""
     name = clients.topic(partitions=1)
-    # Partitions are dealt out by the members' names.
+    # The assignor gives the only partition to the first member by name.
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
     poll_all_until(member, member.assignment)
     stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
@@ -81,14 +81,14 @@ def test_a_ghost_without_a_partition_is_an_error(broker, clients):
     assert len(broker.members("g")) == 2  # the ghost is a member without partitions
 
 
-def test_one_member_pauses_ten_thousand_partitions(broker, clients):
-    """A paused topic is not fetched, and gives every record once it is resumed."""
+def test_member_can_pause_ten_thousand_partitions(broker, clients):
+    """The paused topic is not fetched, and delivers every record after the resume."""
     count, some = 10_000, range(0, 10_000, 500)
     broker.create_topic("t", count)
     consumer = clients.consumer(SafeConsumer, "t", group="g", session_timeout_ms=60_000)
     poll_all_until(consumer, lambda: len(consumer.assignment()) == count)
     consumer.pause("t")
-    consumer.poll(1000)  # Fetches that were sent before are answered
+    consumer.poll(1000)  # waits for responses to earlier Fetches
     broker.clear_requests()
     for partition in some:
         broker.command(lambda cluster, number=partition: cluster.append("t", number, 2))

@@ -1,4 +1,4 @@
-"""Other clients, transactions and admin clients work on the embedded broker."""
+"""Tests other clients, transactions and admin clients with the embedded broker."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ TIMEOUT = 20.0
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_librdkafka_writes_and_reads(broker, codec):
+def test_librdkafka_writes_and_reads_with_each_codec(broker, codec):
     broker.create_topic("t", 2)
     servers = {"bootstrap.servers": broker.bootstrap}
     producer = confluent_kafka.Producer(
@@ -55,8 +55,8 @@ def test_librdkafka_writes_and_reads(broker, codec):
     assert {tp.partition: one.offset for tp, one in offsets.items()} == {0: 10, 1: 10}
 
 
-def test_aiokafka_reads_what_its_transactions_committed(broker):
-    """The records of an aborted transaction in between do not come."""
+def test_aiokafka_reads_only_records_of_committed_transactions(broker):
+    """An aborted transaction is between two committed ones."""
     broker.create_topic("t", 1)
 
     async def play():
@@ -99,7 +99,7 @@ def test_topic_reports_the_settings_of_its_creation(broker, admin):
     assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
 
 
-def test_the_embedded_broker_has_no_authorizer(admin):
+def test_embedded_broker_has_no_authorizer(admin):
     wanted = ACLFilter(
         principal=None,
         host=None,

@@ -34,7 +34,7 @@ def test_a_rebalance_is_over(
 
 
 def test_force_rebalance_works_in_a_users_project(pytester, monkeypatch):
-    """The project has no other setup; the records of the rebalances are returned."""
+    """The project has no other setup; the fixture returns the records of the rebalances."""
     pytester.makeini(USERS_CONFIG)
     pytester.makeconftest(ASKED_FOR)
     pytester.makepyfile(USERS_TESTS)
@@ -43,8 +43,8 @@ def test_force_rebalance_works_in_a_users_project(pytester, monkeypatch):
     result.assert_outcomes(passed=1)
 
 
-def test_example_of_the_page_fails_with_kafka_python(pytester, monkeypatch):
-    """The test finds a leak of kafka-python's own class, as the page says."""
+def test_example_on_the_page_fails_with_kafka_python(pytester, monkeypatch):
+    """The page's test detects a leak of kafka-python's own class, as the page says."""
     page = ROOT / "docs/how-to/test-your-code.md"
     (code,) = [one.code for one in blocks(page) if "survives_a_reb" in one.code]
     assert "from safeconsumer import SafeConsumer" in code
@@ -97,8 +97,8 @@ def test_users_broker_works_with_the_other_fixtures(pytester, kafka_broker):
     result.assert_outcomes(passed=3)
 
 
-def test_the_plugin_imports_no_kafka(tmp_path):
-    """The plugin is imported in every session of every project."""
+def test_plugin_does_not_import_kafka(tmp_path):
+    """Every session of every project imports the plugin."""
     heavy = "{'kafka', 'confluent_kafka', 'structlog', 'safeconsumer.consumer'}"
     program = (
         "import sys, pytest, safeconsumer.testing.plugin\n"

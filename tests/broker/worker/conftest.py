@@ -1,4 +1,4 @@
-"""Workers on the broker of this run, in their own threads."""
+"""Defines fixtures for workers with the chosen broker."""
 
 import pytest
 
@@ -10,5 +10,5 @@ __all__ = ["lab", "recording"]
 
 @pytest.fixture
 def recording(tmp_path):
-    """Make a handler that obeys its records and leaves traces."""
+    """Return a handler that obeys its records and leaves traces."""
     return Recording(tmp_path)

@@ -1,8 +1,8 @@
 """
-Handlers that every executor can run: each leaves a trace in a folder.
+Defines handlers for every executor, which leave traces in a folder.
 
-Another process can import these handlers, as they are defined at the top of a module. Tests
-read their traces from files, which every process can write.
+Other processes can import these handlers, because a module defines them at its top
+level. Tests read the handlers' traces from files, which every process can write.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ class Trace:
 @frozen
 class Recording:
     """
-    A handler that obeys its record's value and writes a line for each call.
+    A handler that obeys the commands in a record's value, and logs each call.
 
-    A value is a list of orders, by ``;``: ``touch=name`` (make a file of this name in
-    the folder), ``until=name`` (wait for that file), ``fail``, ``fail=2`` (this many
-    attempts), ``later=0.1``, ``pause=0.1`` and ``kill``, which ends its process (the
-    first attempt), ``reject``.
+    A value is a list of commands, separated by ``;``: ``touch=name`` (create a file of
+    this name in the folder), ``until=name`` (wait for such a file), ``fail``,
+    ``fail=2`` (fail only this many attempts), ``reject``, and, in the first attempt
+    only, ``later=0.1``, ``pause=0.1`` and ``kill`` (kill the handler's process).
     """
 
     folder: Path
@@ -48,7 +48,7 @@ class Recording:
         finally:
             self._note(record, context, began)
 
-    def _obey(self, record, context):  # noqa: C901 - a table of orders
+    def _obey(self, record, context):  # noqa: C901 - a table of commands
         for order in filter(None, record.value.decode().split(";")):
             name, _, value = order.partition("=")
             match name:
@@ -93,7 +93,7 @@ class Recording:
         os.close(fd)
 
     def traces(self):
-        """Return every call so far, in the order they began."""
+        """Return all calls so far, in the order of their starts."""
         lines = [
             line.split()
             for path in self.folder.glob("*.trace")

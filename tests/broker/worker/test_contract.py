@@ -1,4 +1,4 @@
-"""The promises of a worker on a real broker, in threads, coroutines and processes."""
+"""Tests a worker's promises on a broker, in threads, coroutines and processes."""
 
 import signal
 import threading
@@ -60,7 +60,7 @@ def test_dead_letter_completes_its_record(lab, run, recording):
     assert headers["dead-letter-exception"] == b"builtins.ValueError"
 
 
-def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
+def test_stalled_handler_is_reported_with_its_stack(lab, run, executor, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["until=go"]})
     running = run(limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
@@ -68,7 +68,7 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     at = {
         "thread": "time.sleep(seconds)",
         "asyncio": "await asyncio.sleep(seconds)",
-        "process": place,  # the stack of another process cannot be read
+        "process": place,  # a stack in another process is not readable
     }[executor]
 
     def is_named():
@@ -86,7 +86,8 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     (recording.folder / "go").touch()
 
 
-# Each of the other promises has one real proof; the simulated world has the details.
+# Each other promise has one test on a broker here; the simulated world tests the
+# details.
 
 
 class Gate:
@@ -102,7 +103,7 @@ class Gate:
 
 
 @pytest.mark.contract("W1", "W9")
-def test_kept_records_are_bounded_and_the_hold_is_named(lab):
+def test_backpressure_bounds_kept_records_and_names_its_hold(lab):
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
     gate = Gate()
@@ -117,8 +118,10 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab):
     lines = [line for tp in consumer.assignment() for line in consumer.explain(tp)]
     assert any(BACKPRESSURE in line for line in lines)
     gate.opened.set()
-    wait_for(lambda: not running.worker.stats().running, "what had begun to end")
-    assert running.worker.stats().queued  # W10: it waits for ops
+    wait_for(
+        lambda: not running.worker.stats().running, "the running handlers to finish"
+    )
+    assert running.worker.stats().queued  # W10: the worker obeys the hold of ops
     assert "ops" in {hold.owner for hold in consumer.holds()}
     assert running.worker.stats().done < 400
     consumer.resume(lab.topic, owner="ops")
@@ -130,7 +133,7 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab):
 
 @pytest.mark.contract("W2")
 def test_handler_slower_than_max_poll_interval_evicts_no_member(lab):
-    """A stock member that does not poll is evicted meanwhile."""
+    """During the handler's run the broker evicts a stock member that does not poll."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     gate = Gate()
@@ -181,7 +184,7 @@ def test_signal_handler_stops_a_waiting_pump(lab):
     assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
 
 
-def test_signals_that_cannot_be_taken_leave_the_worker_new(lab):
+def test_worker_that_cannot_handle_its_signals_stays_new(lab):
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), Gate())
     before = signal.getsignal(signal.SIGTERM)
@@ -194,7 +197,7 @@ def test_signals_that_cannot_be_taken_leave_the_worker_new(lab):
 
 
 @pytest.mark.contract("W11")
-def test_handler_pauses_its_topic(lab, recording, run):
+def test_handler_can_pause_its_topic(lab, recording, run):
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["pause=0.5", *[""] * 10]})
     running = run()
@@ -207,7 +210,7 @@ def test_handler_pauses_its_topic(lab, recording, run):
 
 
 @pytest.mark.contract("W12")
-def test_idle_ownership_is_committed(lab):
+def test_worker_commits_the_start_of_idle_partitions(lab):
     lab.new_topic(partitions=3)
     lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
     running = lab.run(Gate(), lab.consumer(auto_offset_reset="latest"))

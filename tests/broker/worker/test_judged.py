@@ -1,4 +1,4 @@
-"""The audit judges workers with journals, whose handlers run in processes."""
+"""Lets the audit judge the journals of workers whose handlers run in processes."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAs
 
 
 class Journals:
-    """A topic, workers with journals, and the verdict of the audit."""
+    """A topic, and workers that write journals."""
 
     def __init__(self, lab, folder):
         self._lab = lab
@@ -28,7 +28,7 @@ class Journals:
         lab.new_topic(partitions=2)
 
     def run(self, handle, *, protocol="eager", **settings):
-        """Run a worker with its own journal."""
+        """Run a worker that writes a journal of its own."""
         consumer = self._lab.consumer(
             journal=self.folder,
             max_poll_records=20,
@@ -40,7 +40,7 @@ class Journals:
         )
 
     def produce(self, values):
-        """Write the values to both partitions, with four keys each, and to a journal."""
+        """Write the values to both partitions, with four keys, and journal the offsets."""
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self.folder, member="producer")
         for number in (0, 1):
@@ -49,7 +49,7 @@ class Journals:
         return count
 
     def ending(self, policy):
-        """Return the options that complete a record that failed for good."""
+        """Return the options for records that fail for good under this policy."""
         if policy == "skip":
             return {"on_exhausted": "skip"}
         topic = self._lab.other_topic()
@@ -72,7 +72,9 @@ def _key(number):
 
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
-def test_audit_finds_nothing_in_processes_under_holds(lab, journals, tmp_path, policy):
+def test_audit_passes_a_worker_with_processes_that_is_held_repeatedly(
+    lab, journals, tmp_path, policy
+):
     count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
     running = journals.run(Recording(tmp_path), **journals.ending(policy))
     for part in range(5):
@@ -90,7 +92,7 @@ def test_audit_finds_nothing_in_processes_under_holds(lab, journals, tmp_path, p
 
 @pytest.mark.contract("W4", "W6", "W7")
 @pytest.mark.parametrize("protocol", list(ASSIGNORS))
-def test_audit_finds_nothing_in_workers_with_processes_that_come_and_go(
+def test_audit_passes_workers_with_processes_that_join_and_leave(
     lab, journals, tmp_path, protocol
 ):
     values = ["fail", "", "reject", "later=0.02", "", "fail=1", "", ""] * 20
@@ -120,7 +122,9 @@ def test_audit_finds_nothing_in_workers_with_processes_that_come_and_go(
     assert broken(journals.folder) == set()
 
 
-def test_record_of_a_killed_process_is_delivered_again_first(lab, journals, tmp_path):
+def test_record_of_a_killed_process_is_handled_again_before_later_ones(
+    lab, journals, tmp_path
+):
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
     running = journals.run(Recording(tmp_path), order="partition")
     running.wait_done(count)

@@ -1,4 +1,4 @@
-"""A worker at its limit needs little memory, even if handlers and sink fail."""
+"""Tests that a worker at its limit needs little memory, even if handlers and sinks fail."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.processes import ran_python
 
 RECORDS = 1_500
-# A separate program, so that the memory of earlier tests does not count. It prints the
-# largest growth of its memory in MB.
+# This program runs separately, so that the memory of earlier tests does not count. It
+# prints the largest growth of its memory in MB.
 PROGRAM = """
 import asyncio, sys, threading, time
 from safeconsumer import Limits, Reject, Retry, SafeConsumer, Worker
@@ -82,7 +82,7 @@ def grown_mb(tmp_path, *arguments):
         *(script, *arguments, RECORDS),
         check=True,
         env={**os.environ, "PYTHONPATH": root},
-        stderr=None,  # pytest shows it
+        stderr=None,  # pytest shows stderr
     )
     return float(done.stdout)
 
@@ -90,8 +90,10 @@ def grown_mb(tmp_path, *arguments):
 @pytest.mark.nightly
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_failures_need_little_more_memory_than_success(bootstrap, tmp_path, executor):
-    """Each call keeps a megabyte; earlier, 300 of them waited for the collector."""
+def test_failing_handlers_need_little_more_memory_than_successful_ones(
+    bootstrap, tmp_path, executor
+):
+    """Each call allocates a megabyte; earlier, 300 of them waited for garbage collection."""
     done = grown_mb(tmp_path, bootstrap, executor, "done")
     for result in ("retried", "rejected"):
         more = grown_mb(tmp_path, bootstrap, executor, result) - done

@@ -1,4 +1,4 @@
-"""Handlers in real processes, with signals, forks and lifespans."""
+"""Tests handlers in real processes, with signals, forks and lifespans."""
 
 import contextlib
 import fcntl
@@ -33,7 +33,7 @@ def failed(made):
 
 
 def stack_of(made):
-    """Return the reported stack of the one record that failed for good."""
+    """Return the reported stack of the only record that failed for good."""
     (gone,) = (one for one in made.events if one.name == "record_exhausted")
     return gone.traceback
 
@@ -44,13 +44,13 @@ def computes_without_a_break(_record, _context):
 
 
 def takes_the_signal(_record, _context):
-    """Handle the signal that would have ended the process."""
+    """Ignore the signal that would end the process, and wait forever."""
     signal.signal(ENDS_LATE, lambda *_its: None)
     threading.Event().wait()
 
 
 def stops(_record, _context):
-    """Stop all threads, as a debugger does."""
+    """Stop all threads of the process, as a debugger does."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -58,8 +58,8 @@ def stops(_record, _context):
     ("handler", "has_stack"),
     [(computes_without_a_break, True), (takes_the_signal, False), (stops, False)],
 )
-def test_no_handler_outlives_its_limit(handler, has_stack):
-    """If the signal does not end its process, it is killed a second later."""
+def test_process_of_a_handler_is_ended_at_its_time_limit(handler, has_stack):
+    """If a signal does not end the process, the worker kills it a second later."""
     with executing("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
         made.finish(2)
         gone = [one for one in made.events if one.name == "record_exhausted"]
@@ -68,12 +68,13 @@ def test_no_handler_outlives_its_limit(handler, has_stack):
             assert "HandlerTimeoutError" in one.error
             assert (f" in {handler.__name__}" in one.traceback) is has_stack
         assert made.decisions.fatal is None
-        # A process that is killed at its limit has not died unexpectedly.
+        # The worker reports no unexpected death of a process that it kills at the
+        # limit.
         assert not [one for one in made.events if one.name == "worker_process_died"]
 
 
 def goes_deep(_record, _context):
-    """Wait with more frames, on more threads, than fit into a pipe as text."""
+    """Wait with so many frames and threads that their stacks do not fit into a pipe."""
 
     def wait(depth):
         if depth:
@@ -85,7 +86,7 @@ def goes_deep(_record, _context):
     wait(90)
 
 
-def test_stack_larger_than_its_pipe_keeps_no_process_alive():
+def test_process_with_a_stack_larger_than_its_pipe_is_ended_at_its_time_limit():
     with executing("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
@@ -94,7 +95,7 @@ def test_stack_larger_than_its_pipe_keeps_no_process_alive():
 
 @frozen
 class KeepsALock:
-    """A handler that locks a file while it handles a record, until the test releases it."""
+    """A handler that locks a file during each call, until the test releases it."""
 
     folder: Path
 
@@ -110,7 +111,7 @@ class KeepsALock:
         return [*map(int, path.read_text().split())] if path.exists() else []
 
     def is_free(self):
-        """Return whether no process has the lock."""
+        """Return whether no process holds the lock."""
         with (self.folder / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,8 +125,8 @@ def kill_the_fork_server():
 
 
 @pytest.mark.contract("W3")
-def test_a_killed_fork_server_ends_no_process(tmp_path):
-    """A living process finishes its record."""
+def test_killed_fork_server_does_not_end_a_handlers_process(tmp_path):
+    """The running process finishes its record."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(3)
@@ -147,8 +148,8 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
 
 
 @pytest.mark.contract("W8")
-def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
-    """``multiprocessing`` reports this process as ended."""
+def test_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
+    """``multiprocessing`` wrongly reports such a process as exited."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
@@ -164,7 +165,7 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
 
 @frozen
 class Noting:
-    """A lifespan that notes its process when it begins and ends."""
+    """A lifespan that notes its process on entry and exit."""
 
     folder: Path
 
@@ -188,7 +189,7 @@ class Noting:
 
 @frozen
 class NotingHandler:
-    """A handler that notes its state."""
+    """A handler that notes the state of its lifespan."""
 
     lifespan: Noting
 
@@ -230,12 +231,12 @@ def leaves_the_process():
 
 
 def handle(_record, _context):
-    """Handle a record."""
+    """Do nothing."""
 
 
 @pytest.mark.parametrize("lifespan", [cannot_be_entered, leaves_the_process])
-def test_lifespan_that_cannot_be_entered_ends_run(lab, lifespan):
-    """No record is blamed, and none is passed over."""
+def test_worker_fails_if_a_lifespan_cannot_be_entered(lab, lifespan):
+    """No record counts as failed or is skipped."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(
@@ -256,7 +257,7 @@ def cannot_be_left():
     raise ConnectionError(message)
 
 
-def test_lifespan_that_cannot_be_left_ends_run(lab):
+def test_worker_fails_after_its_commits_if_a_lifespan_cannot_be_left(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(handle, executor="process", lifespan=cannot_be_left)
@@ -271,7 +272,7 @@ def test_lifespan_that_cannot_be_left_ends_run(lab):
 
 @frozen
 class Entering(Noting):
-    """A lifespan that reports that it is being entered, and hangs until it is killed."""
+    """A lifespan that notes its entry, and then hangs until its process is killed."""
 
     @contextlib.contextmanager
     def __call__(self):
@@ -280,7 +281,7 @@ class Entering(Noting):
         yield "never"
 
 
-def test_stop_while_a_process_enters_its_lifespan_gives_up_no_handler(lab, tmp_path):
+def test_stop_during_the_entry_of_a_lifespan_gives_up_no_handler(lab, tmp_path):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     before = set(multiprocessing.active_children())
@@ -316,7 +317,7 @@ class NotLoadable:
     def __call__(self, _record, _context): ...
 
 
-def test_process_that_does_not_start_stops_the_worker(lab):
+def test_worker_fails_if_its_processes_cannot_start(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
@@ -327,7 +328,7 @@ def test_process_that_does_not_start_stops_the_worker(lab):
 
 
 @pytest.mark.contract("W10")
-def test_hold_during_a_call_lets_no_other_begin(lab, recording):
+def test_hold_during_a_call_prevents_further_calls(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: [*[""] * 50, "touch=here;until=go", *[""] * 20]})
     tp = TopicPartition(lab.topic, 0)
@@ -345,7 +346,7 @@ def test_hold_during_a_call_lets_no_other_begin(lab, recording):
 
 
 @pytest.mark.contract("W8")
-def test_sigterm_to_all_processes_drains_the_worker(lab, recording):
+def test_processes_of_a_draining_worker_survive_sigterm(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())
@@ -376,18 +377,18 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_do_not_delay_the_end_of_their_program(tmp_path):
+def test_handlers_processes_do_not_delay_the_exit_of_their_program(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
     env = {**os.environ, "PYTHONPATH": root}
-    # its processes would keep pipes open
+    # its child processes would keep pipes open
     done = ran_python(script, cwd=tmp_path, env=env, capture_output=False)
     assert done.returncode == 0
 
 
-def test_ending_fork_of_the_program_kills_no_process(tmp_path):
-    """A fork runs the exit handlers that it has inherited."""
+def test_exiting_fork_of_the_program_kills_no_handlers_process(tmp_path):
+    """A forked child runs the exit handlers that it has inherited."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
@@ -400,7 +401,7 @@ def test_ending_fork_of_the_program_kills_no_process(tmp_path):
 
 @frozen
 class LeavesAFork:
-    """A handler that forks a process with all open files, and may be killed."""
+    """A handler that forks a child with all open files, and may then kill itself."""
 
     folder: Path
     dies: bool = True
@@ -416,8 +417,8 @@ class LeavesAFork:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_killed_process_is_noticed_although_its_fork_lives(tmp_path):
-    """The fork keeps the ends of its pipes open."""
+def test_killed_process_is_detected_while_its_fork_still_runs(tmp_path):
+    """The forked child keeps the pipes of the killed process open."""
     try:
         with executing("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
             made.finish(3)
@@ -430,12 +431,12 @@ def test_killed_process_is_noticed_although_its_fork_lives(tmp_path):
 
 @frozen
 class LargeRecord(Record):
-    """A record larger than a pipe that is not read."""
+    """A record that does not fit into the buffer of a pipe."""
 
     load: bytes = bytes(4_000_000)
 
 
-def test_killed_idle_process_is_noticed_although_its_fork_lives(tmp_path):
+def test_killed_idle_process_is_detected_while_its_fork_still_runs(tmp_path):
     handler = LeavesAFork(tmp_path, dies=False)
     try:
         with executing("process", handler, count=1) as made:

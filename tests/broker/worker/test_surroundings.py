@@ -1,4 +1,4 @@
-"""Workers in the programs of users: event loops, web applications, servers that fork."""
+"""Tests workers in event loops, in web applications and in servers that fork."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_signal_drains_a_served_worker(lab, run):
+def test_signal_drains_a_worker_run_by_serve(lab, run):
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 20})
     before = signal.getsignal(signal.SIGTERM)
@@ -46,8 +46,8 @@ def test_signal_drains_a_served_worker(lab, run):
     assert lab.committed() == {0: count}
 
 
-def test_worker_lives_in_the_lifespan_of_a_web_application(lab, monkeypatch):
-    """The page's own block runs, with the topic of the test."""
+def test_worker_runs_in_the_lifespan_of_a_web_application(lab, monkeypatch):
+    """The test runs the page's code block with a topic of its own."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 20})
     monkeypatch.setenv("KAFKA", lab.broker.bootstrap)
@@ -73,7 +73,7 @@ def is_refused(call):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_refuses_the_worker_of_its_parent(lab):
-    """A server may fork after it has imported the program; the parent goes on."""
+    """The parent's worker keeps running after the fork."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 20})
     running = lab.run(lambda *_: None)
@@ -112,7 +112,7 @@ def app(_environ, start_response):
 
 
 def answer(path):
-    """Return the body of an answer of the HTTP server on a Unix socket."""
+    """Return the body of a response from the HTTP server on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(30)
         asking.connect(str(path))
@@ -122,7 +122,7 @@ def answer(path):
 
 
 @pytest.mark.nightly
-def test_gunicorn_forks_and_its_master_goes_on(lab, tmp_path):
+def test_worker_in_the_gunicorn_master_keeps_running_after_forks(lab, tmp_path):
     (tmp_path / "served.py").write_text(SERVED)
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 20})

@@ -1,4 +1,4 @@
-"""Spans of the attempts of a worker."""
+"""Tests the spans of a worker's attempts."""
 
 import asyncio
 import contextvars
@@ -49,7 +49,7 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
 class Spans:
-    """The spans that a provider of the test has recorded."""
+    """The spans that the test's provider has recorded."""
 
     def __init__(self):
         self._exporter = InMemorySpanExporter()
@@ -69,7 +69,7 @@ class Spans:
         return Tracing(parent=parent, provider=self.provider)
 
     def attempt(self, error=None, *, parent=False, batch=None, **headers):
-        """Make an attempt without a worker; return its span's context and attributes."""
+        """Make an attempt without a worker; return the context and attributes of its span."""
         config = {"group_id": "g", "client_id": "c"}
         tracer = Tracer(self.tracing(parent=parent), config)
         records = [
@@ -94,12 +94,12 @@ class Spans:
 
 @pytest.fixture
 def spans():
-    """Lend a provider that records everything."""
+    """Lend a provider that records all spans."""
     return Spans()
 
 
 def send(lab, value, headers):
-    """Write to partition 0, with these headers."""
+    """Write a record with these headers to partition 0."""
     lab.producer.send(
         lab.topic,
         value=value.encode(),
@@ -110,11 +110,11 @@ def send(lab, value, headers):
 
 
 def nothing(_record, _context):
-    """Do nothing with a record."""
+    """Do nothing."""
 
 
 def handled(lab, handle, headers, *, reading=None, **settings):
-    """Send the values with their headers, and run a worker until it has handled them."""
+    """Send values with their headers; run a worker until all are handled."""
     lab.new_topic(partitions=1)
     for value, some in headers.items():
         send(lab, value, some)
@@ -129,13 +129,13 @@ _asked = set()
 
 
 def obey(record, _context):
-    """Raise the error that the value names."""
+    """Raise the error that the record's value names."""
     if record.value == b"bad":
         message = "planted"
         raise ValueError(message)
     place = record.topic, record.offset
     if record.value == b"later" and place not in _asked:
-        _asked.add(place)  # a pause uses up no attempt
+        _asked.add(place)  # RetryLater uses up no attempt
         raise RetryLater(0.05)
 
 
@@ -146,20 +146,20 @@ async def obey_async(record, context):
 
 @pytest.fixture(params=["thread", "process", "asyncio"])
 def place(request):
-    """Lend each kind of executor."""
+    """Return each kind of executor in turn."""
     return request.param
 
 
 def handler_for(place):
-    """Return ``obey`` in the kind that the executor calls."""
+    """Return ``obey`` in the form that the executor calls."""
     return obey_async if place == "asyncio" else obey
 
 
 # ------------------------------------------------------------ attributes of a span
 
 
-def test_span_has_the_attributes_of_the_conventions(lab, spans):
-    """The key is in no attribute."""
+def test_span_has_the_attributes_of_the_semantic_conventions(lab, spans):
+    """No attribute contains the record's key."""
     handled(lab, nothing, {"one": FULL}, trace=spans.tracing())
     span = spans.one
     assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
@@ -187,7 +187,7 @@ def test_span_has_the_attributes_of_the_conventions(lab, spans):
 
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_record_is_the_parent_if_the_option_says_so(spans, sent, parent):
+def test_records_context_is_the_parent_only_with_the_option_parent(spans, sent, parent):
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
     assert (here.trace_id == TRACE_ID) is parent
@@ -207,14 +207,14 @@ def test_damaged_context_gives_no_parent_and_no_link(spans, damaged, parent):
 
 
 class Odd(Exception):  # noqa: N818 - a test's error
-    """An error whose text ends the process."""
+    """An error whose text would end the process."""
 
     def __str__(self):
         raise SystemExit(3)
 
 
 class Huge(Exception):  # noqa: N818 - a test's error
-    """An error whose text has the whole record."""
+    """An error with a text of a million characters."""
 
     def __str__(self):
         return 1_000_000 * "x"
@@ -237,7 +237,7 @@ LATER = RetryLater(0.01)
     ],
 )
 def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
-    """A request of the handler is no error."""
+    """A request of the handler, such as a pause, does not count as an error."""
     batch = 2 if isinstance(error, BatchFailure) else None
     _, attributes = spans.attempt(error, batch=batch)
     assert attributes.get("safeconsumer.asked") == asked
@@ -250,7 +250,7 @@ def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
         assert len(str(fields["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
 
 
-def test_batch_is_one_span_with_links(spans):
+def test_batch_has_one_span_with_a_link_for_each_record(spans):
     here, attributes = spans.attempt(parent=True, batch=3, traceparent=SENT.encode())
     assert here.span_id == spans.one.context.span_id
     assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
@@ -266,10 +266,10 @@ def test_record_of_a_batch_without_context_has_no_link(spans):
     assert spans.one.links == ()
 
 
-# ------------------------------------------------------------ one for each attempt
+# ------------------------------------------------------------ a span per attempt
 
 
-def test_each_attempt_is_a_span(lab, spans, place):
+def test_each_attempt_has_its_own_span(lab, spans, place):
     how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
     headers = {"bad": LINKED, "later": LINKED}
     handled(lab, handler_for(place), headers, **how, retry=TWICE)
@@ -313,7 +313,7 @@ def blocks(_record, _context):
         (nothing, "thread", "DeserializationError"),
     ],
 )
-def test_timeout_and_deserializer_errors_are_in_the_span(
+def test_span_reports_timeouts_and_deserialization_errors(
     lab, spans, handle, place, ended
 ):
     reading = {"value_deserializer": int} if ended == "DeserializationError" else {}
@@ -329,14 +329,14 @@ def test_timeout_and_deserializer_errors_are_in_the_span(
 
 
 def fail_with_span(record, _context):
-    """Fail with the current span, so that the error carries it across processes."""
+    """Raise an error that contains the current span, as errors cross processes."""
     here = trace.get_current_span().get_span_context()
     assert record.value in (b"one", b"two")
     raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
 
 
 async def fail_with_span_of_task(record, context):
-    """Do the same in a task that the handler made."""
+    """Raise such an error in a task that the handler creates."""
 
     async def reported():
         fail_with_span(record, context)
@@ -363,7 +363,7 @@ def test_span_is_current_in_the_handler(lab, spans, place):
 
 
 def test_current_span_of_the_caller_is_not_the_parent(spans):
-    """With ``serve()`` handlers run in the context of its caller, for days."""
+    """With ``serve()`` handlers run in the context of the caller, perhaps for days."""
     theirs = spans.provider.get_tracer("theirs")
     with theirs.start_as_current_span("days"):
         here, _ = spans.attempt(parent=True)
@@ -381,7 +381,7 @@ def contexts_of(letter, name="traceparent"):
 
 
 def buried(lab, **settings):
-    """Let a record with headers fail for good; return its worker and letter."""
+    """Let a record with headers fail for good; return the worker and the dead letter."""
     dead = lab.other_topic()
     letters = DeadLetter(lab.producer, dead, max_ratio=None)
     running = handled(lab, obey, {"bad": FULL}, dead_letter=letters, **settings)
@@ -428,12 +428,12 @@ def test_span_processor_that_raises_fails_no_record(lab):
 
 
 class House(TextMapPropagator):
-    """A propagator that can neither write baggage nor inject a context."""
+    """A propagator that reads unwritable baggage, and cannot inject a context."""
 
     fields = {"house"}  # noqa: RUF012 - a property in the base class
 
     def extract(self, _carrier, context=None, **_):
-        """Read a text that was cut in the middle of an emoji."""
+        """Return a text that was cut within an emoji, and so cannot be encoded."""
         return baggage.set_baggage("user", "\ud83d", context)
 
     def inject(self, *_, **__):
@@ -466,7 +466,7 @@ def test_opentelemetry_is_not_imported_without_trace():
     assert done.stdout.strip() == "False"
 
 
-def test_missing_extra_is_named(lab, monkeypatch):
+def test_missing_opentelemetry_is_reported_with_the_extra_to_install(lab, monkeypatch):
     lab.new_topic(partitions=1)
     import_again(monkeypatch, "safeconsumer.worker", "tracing")
     for name in ("opentelemetry", "opentelemetry.trace"):
@@ -476,7 +476,7 @@ def test_missing_extra_is_named(lab, monkeypatch):
 
 
 def import_again(monkeypatch, room, name):
-    """Import a module again within this test."""
+    """Make this test import a module again."""
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)

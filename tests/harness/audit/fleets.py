@@ -1,16 +1,16 @@
 """
-Reads tables of fleets: one line for the journal of each process, and the verdict.
+Reads tables of fleets, each with a line per journal and the expected verdict.
 
-A block has a name, perhaps with settings of the judge in brackets, then the expected
-verdict on the fleet, and a line for each process: its name, its group after ``/`` if
-that is not ``g``, the time at which it begins after ``@``, and its steps. A step is a
-verb with its values: a method of :class:`MemberJournal`, unless :func:`_do` gives the
-verb another meaning. ``g2`` is the generation, ``@2000`` a moment; ``e`` writes any
-other entry.
+The first line of a block has the fleet's name, optional settings of the judge in
+brackets, and the expected verdict on the fleet. Each further line describes a process:
+its name, its group after ``/`` if that is not ``g``, its start time after ``@``, and
+its steps. A step is a verb with its values. The verb is a method of
+:class:`MemberJournal`, unless :func:`_do` gives the verb another meaning. ``g2`` is the
+generation, ``@2000`` a time; ``e`` writes any other entry.
 
-``fleets.txt`` has a fleet for each way to break each promise, named after the check that
-finds it; and fleets that keep all promises. Fleets whose name begins with ``drained`` are
-judged as drained.
+``fleets.txt`` has a fleet for each way to break each promise, named after the check
+that detects it, and fleets that keep all promises. The judge treats fleets whose name
+begins with ``drained`` as drained.
 """
 
 import json
@@ -93,7 +93,8 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
             named = {"owner": named.pop("by", "app"), **named}
             process.call(verb, back, scopes=values, **named)
         case "pausing" | "paused" | "resuming" | "resumed":
-            # Another thread's call: it begins, and later it returns.
+            # The call of another thread has separate entries for its start and its
+            # return.
             event = "call" if verb.endswith("ing") else "return"
             of_pause = {"lifetime": "until_resumed"} if verb.startswith("pau") else {}
             op = "pause" if of_pause else "resume"
@@ -133,7 +134,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
 
 
 def fleets_in(path, **words):
-    """Return the fleets of a table; ``words`` are short for longer steps."""
+    """Return the fleets of a table; ``words`` maps abbreviations to longer steps."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
         text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)
@@ -153,7 +154,7 @@ GOOD = tuple(one for one in FLEETS.values() if one not in {*BAD, *DRAINED})
 
 
 WORDS = {
-    # A member that obeys a hold from 1500 to 2000, and goes on then.
+    # A member that obeys a hold from 1500 to 2000, and then continues.
     "OBEDIENT": "a: own; poll 0 5; commit 5; @1500.2; hold orders operator:eve "
     "written=1500.0 offset=0; @2000.2; lift orders operator:eve since=2000.0; @2001; "
     "poll 5 9; commit 9",
@@ -174,5 +175,5 @@ CASES = [
 
 
 def check_of(fleet):
-    """Return the check that a bad fleet fails, by its name."""
+    """Return the check that a bad fleet fails, which is the start of the fleet's name."""
     return fleet.__name__.partition("_")[0].upper()

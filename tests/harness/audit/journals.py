@@ -1,4 +1,4 @@
-"""Journals written by hand, a line at a time."""
+"""Writes journals entry by entry, and judges fleets of them."""
 
 import io
 import json
@@ -16,15 +16,15 @@ class MemberJournal:
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
-        self.ahead = 0.0  # seconds of the broker's clock, measured at the end
+        self.ahead = 0.0  # seconds; how far the broker's clock is ahead at the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
-        self.written_ahead = 0.0  # seconds of the broker's clock when records came
+        self.written_ahead = 0.0  # seconds; how far it is ahead at deliveries
         self._calls = 0
         self._polling = None
 
     def until(self, at):
-        """Let time pass until this moment."""
+        """Advance the journal's clock to this time."""
         self.at = at
         return self
 
@@ -52,10 +52,9 @@ class MemberJournal:
 
     def asks(self, tp, offset, note="", metadata=""):
         """
-        Write the commit that the broker's answer named; None: no commit exists.
+        Write the committed offset that the broker returned, which may be None.
 
-        Its note names a journal and an entry, as ``a#3``; other metadata is a program's
-        own.
+        ``note`` names a journal and an entry, as ``a#3``; ``metadata`` is a program's.
         """
         found = f"{NOTE}{note}" if note else metadata
         return self.then("committed", offsets={tp: offset}, notes={tp: found})
@@ -64,20 +63,20 @@ class MemberJournal:
         return self.then("revoked", partitions=tps, generation=generation)
 
     def polls(self):
-        """Begin the poll that returns the next delivery; the poll itself is not written."""
+        """Start the poll that returns the next delivery; a poll has no entry of its own."""
         self._polling = len(self.lines) - 1, self.at
         return self
 
     def poll(self, tp="", start=0, end=0, **more):
-        """Deliver the offsets from start to before end in a poll, or nothing."""
+        """Poll; deliver the offsets from start to before end, or nothing without ``tp``."""
         self.at = round(self.at + 0.1, 3)
         return self.polls().deliver(tp, start, end, **more) if tp else self
 
     def deliver(self, tp, start, end, **more):
         """
-        Deliver the offsets from start to before end, unless ``more`` names others.
+        Deliver the offsets from start to before end, unless ``more`` overrides fields.
 
-        The broker appended the first of them just now, unless ``written`` gives another
+        The broker has just appended the first record, unless ``written`` gives another
         time.
         """
         if self._polling is None:
@@ -90,21 +89,21 @@ class MemberJournal:
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp, offset, lane="", **more):
-        """Let a handler begin; its id is the number of the record."""
+        """Start a handler of one record, whose offset is the handler's id."""
         return self.then("handle", tp=tp, offset=offset, id=offset, lane=lane, **more)
 
     def begin_all(self, tp, *offsets):
-        """Let a handler begin with these records of a lane together."""
+        """Start one handler for these records of a lane together."""
         return self.begin(tp, offsets[0], batch=offsets)
 
     def end(self, tp, *offsets, ok=True, **more):
-        """Let the handlers of these records end."""
+        """Finish the handlers of these records."""
         for offset in offsets:
             self.then("handled", tp=tp, offset=offset, id=offset, ok=ok, **more)
         return self
 
     def handle(self, tp, *offsets, ok=True):
-        """Let handlers handle these records, one after the other."""
+        """Start and finish a handler for each of these records, one after another."""
         for offset in offsets:
             self.begin(tp, offset).end(tp, offset, ok=ok)
         return self
@@ -130,32 +129,32 @@ class MemberJournal:
 
 
 class Operator(MemberJournal):
-    """Holds the group g; its journal is empty, since operators keep none."""
+    """An operator that holds the group g, and whose journal stays empty."""
 
     def __init__(self):
         super().__init__("operator", group="")
         self.spans, self.targets, self.facts = [], {}, {}
 
     def held(self, start, end=math.inf, scope="orders", owner="alice"):
-        """Hold a scope from one time to another, by the broker's clock."""
+        """Hold a scope between two times of the broker's clock."""
         named = {"group": "g", "holder": f"operator:{owner}", "scope": scope}
         self.spans.append(Span(start=start, end=end, **named))
         return self
 
     def topics(self, **facts):
-        """Set further fields of ``Control`` about the holds topics."""
+        """Set further fields of ``Control``, which describe the holds topics."""
         self.facts |= facts
         return self
 
     def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
-        """Move the group to an offset, in a hold of it, from one time to another."""
+        """Reset the group to an offset during a hold, between two times."""
         target = "g", f"operator:{owner}", tp, offset
         self.targets.setdefault(target, []).append((start, end))
         return self
 
 
 def control_in(fleet):
-    """Return the holds of a fleet's operators; None if it has no operator."""
+    """Return the holds of a fleet's operators, or None for a fleet without operators."""
     operators = [one for one in fleet if isinstance(one, Operator)]
     if not operators:
         return None
@@ -167,7 +166,7 @@ def control_in(fleet):
 
 
 class Line:
-    """An entry as it stands in its journal, with all its fields."""
+    """An entry of a journal, with all its fields."""
 
     def __init__(self, member, fields):
         self.member = member
@@ -181,7 +180,7 @@ class Line:
 
 
 class Read(Joined):
-    """A whole journal in one file, for the judge and for a test that reads its lines."""
+    """A journal in one file, whose entries the judge and tests can read."""
 
     def __init__(self, name, data):
         super().__init__([Part(name, lambda: io.BytesIO(data))])
@@ -210,13 +209,13 @@ def check(journals, settings=None):
 
 
 def judged(fleet, **assumed):
-    """Judge a fleet with its operators' holds and these assumptions; return all results."""
+    """Judge a fleet with its operators' holds and these settings; return all results."""
     settings = Settings(**{"control": control_in(fleet), **assumed})
     return [*check([one.journal() for one in fleet], settings).values()]
 
 
 def verdict_on(*fleet, **assumed):
-    """Return the only result on a fleet with one partition."""
+    """Judge a fleet with one partition; return its only result."""
     (result,) = judged(fleet, **assumed)
     return result
 
@@ -227,19 +226,19 @@ def failed(fleet, **assumed):
 
 
 def unjudged(fleet, **assumed):
-    """Return the checks that are not judged for a fleet, each with its reason."""
+    """Return the checks that the judge cannot decide for a fleet, each with its reason."""
     results = judged(fleet, **assumed)
     return {check: why for one in results for check, why in one.unjudged.items()}
 
 
 def outcome(fleet, **assumed):
-    """Return the checks that a fleet fails and, with a question mark, those not judged."""
+    """Return the checks that a fleet fails, and, with a ``?``, those left undecided."""
     doubtful = (f"{check}?" for check in unjudged(fleet, **assumed))
     return " ".join([*sorted(failed(fleet, **assumed)), *sorted(doubtful)]) or "clean"
 
 
 def findings_of(results):
-    """Return the findings about all groups and partitions; there is at least one result."""
+    """Return the findings of all results; assert that there is at least one result."""
     assert results
     return [one for result in results.values() for one in result.findings]
 
@@ -256,7 +255,7 @@ def entries_in(folder, *events):
 
 
 def verdict_in(folder, **assumed):
-    """Return the faults in the journals of a folder, and the checks that are not judged."""
+    """Return the faults in the journals of a folder, and the undecided checks."""
     results = check(journals_in(folder), Settings(**assumed)).values()
     assert results
     found = [(one.check, one.evidence) for result in results for one in result.findings]

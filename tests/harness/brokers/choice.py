@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 def choose(option):
-    """Return the kind that ``--kafka`` names; start no broker."""
+    """Return the kind of broker that ``--kafka`` names, without starting one."""
     if option == Kind.BOOTSTRAP and not os.environ.get(BOOTSTRAP_VARIABLE):
         msg = f"--kafka=bootstrap needs {BOOTSTRAP_VARIABLE}=host:port"
         raise pytest.UsageError(msg)
@@ -27,7 +27,7 @@ def choose(option):
 
 
 def why_no_java():
-    """Return the reason why no Java broker can be started here; None if one can."""
+    """Return why this machine cannot start a Java broker; None if it can."""
     if shutil.which("java") is None:
         return "no java in PATH"
     if jars.jars_folder().is_dir():
@@ -38,7 +38,7 @@ def why_no_java():
 
 
 def start(kind):
-    """Make the broker of one kind, a context manager; entering it starts the broker."""
+    """Return a context manager that starts and lends a broker of this kind."""
     match kind:
         case Kind.BOOTSTRAP:
             from safeconsumer.testing import ExistingCluster  # noqa: PLC0415

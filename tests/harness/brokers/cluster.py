@@ -1,4 +1,4 @@
-"""Three Java brokers of one cluster."""
+"""Starts a cluster of three Java brokers."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ _MORE = {
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
     "auto.create.topics.enable": "false",
-    # Three brokers on a small machine.
+    # Fewer threads and less memory, because the three brokers share a small machine.
     "num.network.threads": 2,
     "num.io.threads": 4,
     "background.threads": 2,
@@ -29,7 +29,7 @@ _MORE = {
 
 
 class Node(JavaBroker):
-    """One broker of the cluster; its number counts from 1."""
+    """One broker of the cluster; the brokers are numbered from 1."""
 
     def __init__(self, number):
         super().__init__()
@@ -39,12 +39,12 @@ class Node(JavaBroker):
         self.quorum = ()
 
     def restart(self):
-        """Start the broker again at its address; try twice if it does not start in time."""
+        """Restart the broker at its address; try again if it does not start in time."""
         try:
             super().restart()
         except RuntimeError:
             self.kill()
-            self._starts -= 1  # the log has no line of that start
+            self._starts -= 1  # the log has no line about the failed start
             super().restart()
 
     def _write_properties(self):
@@ -65,10 +65,11 @@ class Node(JavaBroker):
 
 class Cluster(OwnBroker):
     """
-    Brokers that start together. A context manager, which ends them.
+    Three brokers that start together; a context manager that stops them.
 
-    Thread rules: one thread. Slow work is done by the cluster's own threads, which live
-    as long as the brokers: a broker process ends with the thread that started it.
+    Only one thread may use a cluster. The cluster's own threads do slow work, and live
+    as long as the brokers, because a broker's process ends with the thread that started
+    it.
     """
 
     def __init__(self):
@@ -98,8 +99,9 @@ class Cluster(OwnBroker):
         return next(node for node in self.nodes if node.name == name)
 
     def coordinator_of(self, group):
-        """Return the node that coordinates a group; None while none does."""
-        # librdkafka 2.16 crashes if the answer to a request about a group is an error.
+        """Return the node that coordinates a group, or None if no node does yet."""
+        # librdkafka 2.16 crashes if the response to a request about a group is an
+        # error.
         partitions = self._partitions(_OFFSETS)
         if not partitions:
             return None
@@ -107,14 +109,14 @@ class Cluster(OwnBroker):
         return next((node for node in self.nodes if node.number == leader), None)
 
     def are_in_sync(self):
-        """Return whether every partition has all its replicas: then a broker may stop."""
+        """Return whether all replicas are in sync, so that one broker may be stopped."""
         partitions = self._partitions()
         return bool(partitions) and all(
             len(one.isrs) == len(one.replicas) for one in partitions
         )
 
     def _partitions(self, topic=None):
-        """Return the partitions, of one topic in order; none while no broker answers."""
+        """Return the partitions of one topic or all; empty while no broker answers."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             topics = admin.list_topics(topic, timeout=5).topics.values()
@@ -123,12 +125,12 @@ class Cluster(OwnBroker):
         return [one for found in topics for _, one in sorted(found.partitions.items())]
 
     def later(self, work):
-        """Do slow work on a thread of the cluster's; return its future."""
+        """Start slow work on one of the cluster's threads; return its future."""
         return self._threads.submit(work)
 
 
 def _java_hash(text):
-    """Return Java's hash of a text without its sign, by which Kafka assigns groups."""
+    """Return Java's hash of a text without the sign; Kafka assigns groups by it."""
     number = 0
     for letter in text:
         number = (31 * number + ord(letter)) % 2**32

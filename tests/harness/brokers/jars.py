@@ -1,9 +1,9 @@
 """
-Kafka's jars, fetched once per user by Maven.
+Downloads Kafka's jars with Maven, once per user and version.
 
-``python -m tests.harness.brokers.jars`` fetches them and prints their folder. Each
-version has one of its own; the variable SAFECONSUMER_TEST_KAFKA_VERSION asks for
-another version.
+``python -m tests.harness.brokers.jars`` downloads the jars and prints their folder. The
+variable SAFECONSUMER_TEST_KAFKA_VERSION selects another version, which has a folder of
+its own.
 """
 
 import os
@@ -20,18 +20,18 @@ _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencie
 
 
 def cache_folder():
-    """Return the folder of this user's downloads for tests."""
+    """Return the folder in which tests keep this user's downloads."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "safeconsumer-tests"
 
 
 def jars_folder():
-    """Return the folder of the jars, which exists only when it is complete."""
+    """Return the folder of the jars, which exists only if it is complete."""
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
 
 
 def fetch():
-    """Return the folder of the jars; have Maven fetch them if they are missing."""
+    """Return the folder of the jars; let Maven download missing ones."""
     version = f"-Dkafka.version={KAFKA_VERSION}"
     what = f"the jars of Kafka {KAFKA_VERSION}"
     return fetched(
@@ -40,7 +40,7 @@ def fetch():
 
 
 def fetched(folder, pom, what, *options):
-    """Return a folder; if it is missing, Maven makes it with the jars of a pom."""
+    """Return a folder; if it is missing, let Maven fill it with the jars of a pom."""
     if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
@@ -56,13 +56,13 @@ def fetched(folder, pom, what, *options):
         try:
             part.rename(folder)  # makes all files visible at once
         except OSError:
-            if not folder.is_dir():  # otherwise another process was quicker
+            if not folder.is_dir():  # otherwise another process has created it
                 raise
     return folder
 
 
 def must_run(command, failure, timeout):
-    """Run a program that has to succeed; an error has the end of its output."""
+    """Run a program; raise an error with the end of its output if it fails."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, **pipes) as process:  # noqa: S603  our own command line
         try:
@@ -76,4 +76,4 @@ def must_run(command, failure, timeout):
 
 
 if __name__ == "__main__":
-    print(fetch())  # noqa: T201  a command's answer
+    print(fetch())  # noqa: T201  a command's output

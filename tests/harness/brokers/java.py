@@ -1,4 +1,4 @@
-"""One Apache Kafka broker as a Java process of its own."""
+"""Runs one Apache Kafka broker as a Java process."""
 
 import os
 import shutil
@@ -22,27 +22,27 @@ from tests.harness.brokers.settings import (
 from tests.harness.waiting import Bound, code_of
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# Linux's file system in memory; Docker gives containers one of 64 MB.
-_MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
-# With a process id; a killed process leaves its folder.
+# Linux's file system in memory, which has only 64 MB in a Docker container by default.
+_MEMORY = Path("/dev/shm")  # noqa: S108  mkdtemp makes a folder in it
+# The process id follows this prefix, because a killed process leaves its folder behind.
 _NAME = "safeconsumer-kafka-of-"
-_ROOM = 2 << 30  # bytes, free
-_BATCH = struct.Struct(">qi")  # base offset, and the number of bytes behind it
-# The JVM starts quickly, at the cost of its speed in long runs.
+_ROOM = 2 << 30  # bytes that must be free
+_BATCH = struct.Struct(">qi")  # base offset, and the number of bytes after both
+# With these options the JVM starts quickly, but is slower in long runs.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class OwnBroker(ExistingCluster):
-    """A real broker with the settings for tests, started for this session only."""
+    """A real broker with test settings, which runs for this session only."""
 
     @property
     def group_config(self):
-        """The quick timeouts that the settings for tests allow."""
+        """The short timeouts that the broker's test settings allow."""
         return GROUP_CONFIG
 
 
 class JavaBroker(OwnBroker):
-    """Run a broker from Maven's jars; a context manager that ends it and its data."""
+    """Runs a broker; the context manager stops the process and deletes its data."""
 
     kind = "java"
 
@@ -67,7 +67,7 @@ class JavaBroker(OwnBroker):
         self.close()
 
     def start(self):
-        """Start the process and return once the broker's log reports that it has started."""
+        """Start the process; return once the broker's log reports the start."""
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
@@ -75,7 +75,7 @@ class JavaBroker(OwnBroker):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # an interrupt at the terminal is for pytest
+                start_new_session=True,  # Ctrl-C must reach only pytest
             )
         self._starts += 1
         self._wait_until_up()
@@ -85,15 +85,16 @@ class JavaBroker(OwnBroker):
         code_of(self._running(), START_TIMEOUT)
 
     def restart(self):
-        """Start it again at the same address, with its earlier data."""
+        """Start the broker again at the same address, with its earlier data."""
         self.start()
 
     def truncate(self, name, partition, offset):
         """
-        Lose the batches of a partition from ``offset`` on, and restart.
+        Delete the batches of a partition from ``offset`` on, and restart the broker.
 
-        A broker that crashed takes the log that it finds, and leads in another epoch:
-        clients see an unclean election. A batch must begin at ``offset``.
+        After a crash a broker accepts the log that it finds, and leads with a new
+        epoch, so clients see an unclean election. ``offset`` must be the first offset
+        of a batch.
         """
         self.kill()
         folder = self._folder / "data" / f"{name}-{partition}"
@@ -110,7 +111,7 @@ class JavaBroker(OwnBroker):
         self._signal(signal.SIGCONT)
 
     def close(self):
-        """End the process and delete its data; a second call does nothing."""
+        """Kill the process and delete its data; a second call does nothing."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             code_of(self._process, START_TIMEOUT)
@@ -184,8 +185,8 @@ def _batches_below(offset, data):
 
 
 def _in_memory():
-    # A broker's controller waits for the disk at each change, by fsync: a busy disk
-    # once delayed it by a minute. A test's data is some 10 MB.
+    # A broker's controller calls fsync at each change, and a busy disk once delayed it
+    # by a minute. A test writes some 10 MB.
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM
     except OSError:
@@ -194,7 +195,7 @@ def _in_memory():
 
 
 def folder_for_data(parent):
-    """Make a folder named after this process, and remove those of ended processes."""
+    """Make a folder named after this process; remove the folders of dead processes."""
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
     for other in folder.parent.glob(f"{_NAME}*"):
         try:
@@ -202,11 +203,11 @@ def folder_for_data(parent):
         except ProcessLookupError:
             shutil.rmtree(other, ignore_errors=True)
         except PermissionError:
-            pass  # a process of another user is running
+            pass  # another user's process is still alive
     return folder
 
 
 def tied_to_us(command):
-    """Return a command whose process Linux ends if this one is killed."""
+    """Return a command whose process Linux kills when this process dies."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command

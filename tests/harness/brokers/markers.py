@@ -1,17 +1,17 @@
-"""The markers by which tests name the broker that they need."""
+"""Defines the markers that name the kind of broker for a test."""
 
 import pytest
 
 from tests.harness.brokers.choice import Kind
 
 MARKERS = {
-    "any_broker": "needs a broker, whichever",
-    "embedded_suffices": "needs a broker; the embedded one proves it: it is ours alone",
+    "any_broker": "needs a broker of any kind",
+    "embedded_suffices": "needs a broker; the embedded one suffices to test our code",
     "real_broker": "needs Apache Kafka (bootstrap or java)",
-    "embedded_broker": "needs the embedded broker: it injects errors",
+    "embedded_broker": "needs the embedded broker, into which it injects errors",
     "java_brokers": "starts brokers of its own as Java processes",
 }
-# How to get the broker that a skipped test needs.
+# The command that provides the broker of a skipped test.
 _JAVA = "python -m tests.harness.brokers.jars fetches it for --kafka=java"
 _HOW = {"real_broker": f"; {_JAVA}", "java_brokers": f"; {_JAVA}"}
 _FITTING = {
@@ -24,7 +24,7 @@ _FITTING = {
 
 
 def register(config):
-    """Make the markers known to ``--strict-markers``."""
+    """Register the markers for ``--strict-markers``."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     for line in (
@@ -35,7 +35,7 @@ def register(config):
 
 
 def apply(items, kind):
-    """Skip each test whose marker does not fit the broker, with the reason."""
+    """Skip each test whose marker does not fit the broker, and give the reason."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
         _check_marked(item, names)

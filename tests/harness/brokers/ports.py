@@ -1,4 +1,4 @@
-"""Reserves ports for programs that take seconds until they listen."""
+"""Reserves ports for programs that need seconds before they listen."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Above the ports of the test kit, and below those of Linux's outgoing connections.
+# Above the test kit's ports, and below the ports of Linux's outgoing connections.
 RANGE = range(30_000, 32_700)
 
 _FOLDER = Path(tempfile.gettempdir()) / f"safeconsumer-test-ports-{os.getuid()}"
@@ -16,10 +16,10 @@ _held = []
 
 def reserved_port():
     """
-    Return a free port that no other test process gets as long as this one lives.
+    Return a free port that no other test process receives while this one lives.
 
-    Between the choice of a port and the program's own bind a JVM takes seconds. A port
-    that was only free at the choice was given to another test's program meanwhile.
+    A JVM needs seconds between the choice of its port and its call of bind. During that
+    time a port that is only free, but not reserved, can go to another test's program.
 
     Raises:
         OSError: no port of ``RANGE`` is free.

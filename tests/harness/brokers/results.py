@@ -1,10 +1,11 @@
 # ruff: noqa: T201 - the program prints its result
 """
-Writes the outcome of each test of a run into a file, and compares several files.
+Writes the outcome of each test of a run to a file, and compares several such files.
 
-``python -m tests.harness.brokers.results LISTING FILE...`` fails for tests that ran in
-none of the runs. ``--collect-only --results-file`` writes the listing, and runs with
-``--results-file`` write the files. Tests that are marked ``nightly`` need not have run.
+``python -m tests.harness.brokers.results LISTING FILE...`` fails if a test ran in none
+of the runs. ``pytest --collect-only --results-file`` writes the listing, and test runs
+with ``--results-file`` write the other files. Tests with the mark ``nightly`` need not
+have run.
 """
 
 import argparse
@@ -13,10 +14,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-#: The entries of a listing for tests that only the night runs, and for all others.
+#: The entries of a listing for nightly tests, and for all other tests.
 NIGHTLY, LISTED = "nightly", "listed"
 
-# A later outcome of this list replaces an earlier one: a failing teardown is a failure.
+# From best to worst: a test whose call passes and whose teardown fails has failed.
 _ORDER = ("skipped", "passed", "xfailed", "xpassed", "failed")
 
 
@@ -24,8 +25,8 @@ class ResultsFile:
     """
     A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends.
 
-    With ``--collect-only`` it writes a listing, which has no outcomes but whether a
-    test is marked ``nightly``.
+    With ``--collect-only`` the plugin writes a listing, which shows for each test only
+    whether it has the mark ``nightly``.
     """
 
     def __init__(self, path):
@@ -33,14 +34,14 @@ class ResultsFile:
         self._outcomes = {}
 
     def pytest_collection_finish(self, session):
-        """List the collected tests, if none will be run."""
+        """List the collected tests if pytest only collects."""
         if session.config.option.collectonly:
             for item in session.items:
                 is_nightly = item.get_closest_marker("nightly") is not None
                 self._outcomes[item.nodeid] = NIGHTLY if is_nightly else LISTED
 
     def pytest_runtest_logreport(self, report):
-        """Note the worst of a test's set-up, call and teardown."""
+        """Record the worst outcome of a test's set-up, call and teardown."""
         outcome = _outcome(report)
         if outcome is None:
             return
@@ -69,7 +70,7 @@ def have_run(runs):
 
 
 def never_ran(listing, ran):
-    """Return the tests that should have run and did not, sorted."""
+    """Return the tests that should have run but did not, sorted."""
     return sorted(
         test for test, kind in listing.items() if kind != NIGHTLY and test not in ran
     )

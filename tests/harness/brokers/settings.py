@@ -1,21 +1,21 @@
-"""The settings of real brokers in tests."""
+"""Defines the settings of real brokers in tests."""
 
 import os
 
-# This variable changes the version of Apache Kafka that ``--kafka=java`` runs, as a
-# nightly job does. It is a variable because programs that tests start read it, too.
+# This variable, which a nightly job sets, selects the version of Apache Kafka for
+# ``--kafka=java``. It is not an option, because programs that tests start read it, too.
 VERSION_VARIABLE = "SAFECONSUMER_TEST_KAFKA_VERSION"
 USUAL_VERSION = "4.1.0"
 KAFKA_VERSION = os.environ.get(VERSION_VARIABLE) or USUAL_VERSION
-# Any id will do; the storage is formatted with this one.
+# Any id is valid; the storage is formatted with this id.
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 # Kafka's own property names.
 TEST_SETTINGS = {
-    # Kafka's defaults are 6 s and 3 s: every rebalance in a test would take as long.
+    # Kafka's defaults are 6 s and 3 s, which would delay every rebalance in a test.
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 0,
-    # The same for KIP-848, where these are the broker's settings.
+    # The same for groups of KIP-848, whose timeouts are settings of the broker.
     "group.consumer.min.session.timeout.ms": 1000,
     "group.consumer.session.timeout.ms": 2000,
     "group.consumer.min.heartbeat.interval.ms": 100,
@@ -28,14 +28,15 @@ TEST_SETTINGS = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "num.partitions": 4,
-    # The log cleaner looks every 15 s by default.
+    # By default the log cleaner checks for work every 15 s.
     "log.cleaner.backoff.ms": 500,
-    # A restarted broker has to wait for the end of its old session, 9 s by default.
+    # A restarted broker waits until its old session has timed out, by default after 9
+    # s.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
 }
 
-# Settings of a consumer of a group on such a broker.
+# The settings of a consumer with a group on such a broker.
 GROUP_CONFIG = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
 
 STARTED = "Kafka Server started"  # the line that KafkaRaftServer logs at INFO

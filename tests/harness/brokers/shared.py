@@ -1,4 +1,4 @@
-"""One real broker for all worker processes of pytest-xdist."""
+"""Shares one real broker between all worker processes of pytest-xdist."""
 
 from contextlib import ExitStack
 
@@ -12,10 +12,10 @@ _ADDRESS = "kafka_bootstrap"
 
 class BrokerForWorkers:
     """
-    A plugin for the process that starts xdist's workers: it starts a broker for them.
+    A plugin that starts a broker for xdist's workers, in the process that starts them.
 
-    Each worker receives the address. Embedded brokers are not shared: tests inject
-    errors into them, so every worker has one of its own.
+    Each worker receives the broker's address. Embedded brokers are not shared, because
+    tests inject errors into them; every worker starts its own.
     """
 
     def __init__(self, kind):
@@ -25,7 +25,7 @@ class BrokerForWorkers:
 
     @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
     def pytest_configure_node(self, node):
-        """Give a worker, before it starts, the address of its broker."""
+        """Pass the broker's address to a worker before the worker starts."""
         if self._address is None:
             broker = self._running.enter_context(choice.start(self._kind))
             self._address = broker.bootstrap
@@ -36,7 +36,7 @@ class BrokerForWorkers:
 
 
 class LentBroker(OwnBroker):
-    """The broker that was started for all workers, as one of them sees it."""
+    """A worker's view of the broker that was started for all workers."""
 
     def __init__(self, kind, bootstrap):
         super().__init__(bootstrap)
@@ -49,6 +49,6 @@ def is_worker(config):
 
 
 def lent_to(config, kind):
-    """Return the broker lent to this worker; None if it has none."""
+    """Return the broker that is lent to this xdist worker, or None."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     return None if address is None else LentBroker(kind, address)

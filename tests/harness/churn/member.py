@@ -1,4 +1,4 @@
-"""The programs of a churn: they poll, iterate or are Workers, and make the given calls."""
+"""Defines the programs of a churn, which poll, iterate or run a Worker."""
 
 from collections import deque
 from functools import partial
@@ -14,8 +14,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import Lifetime, Worker
 from tests.harness.scopes import short
 
-_STEP = 20.0  # seconds after which a program that naps checks whether the churn is over
-_AT_ONCE = 25  # records that an iteration takes before its program does something else
+_STEP = 20.0  # seconds between two checks of a napping program for the end
+_AT_ONCE = 25  # records of one iteration, between two checks for other work
 
 
 class Member:
@@ -23,16 +23,17 @@ class Member:
     A program that consumes topics in its own process, simulated or real.
 
     Args:
-        host: the program's clock and random draws, and the numbers of its world.
-        book: the program reports to it everything that a judge has to know.
-        make: returns the consumer; called in the thread that polls.
+        host: the program's clock, its random draws, and the constants of its world.
+        book: the record of everything that the program does, for a judge.
+        make: a function that returns the consumer; the polling thread calls it.
         topics: a list of topics, or a pattern.
 
     Attributes:
-        todo: calls that it makes before its next poll, in the thread that polls.
-        is_over: whether it is to close its consumer and end.
-        is_calm: whether it is to make no more calls that delay other members.
-        has_ended: whether its program has ended, by itself or when it was stopped.
+        todo: the calls that the polling thread makes before its next poll.
+        is_over: whether the program should close its consumer and exit.
+        is_calm: whether the program should make no more calls that delay other members.
+        has_ended: whether the program has finished, of its own accord or because of a
+            stop.
     """
 
     is_worker = False
@@ -50,7 +51,7 @@ class Member:
             self.consumer = self._make()
             self.subscribe(self.topics)
             self.run()
-        except KafkaTimeoutError as error:  # no broker is reachable at the start
+        except KafkaTimeoutError as error:  # no broker was reachable at the start
             self.book.log(f"could not begin: {error}")
         except FencedInstanceIdError:
             self.book.left("fenced")
@@ -94,18 +95,18 @@ class Member:
         self.todo.append(partial(getattr(self, method), *given))
 
     def call_beside(self, method, *given):
-        """Let another thread of the program make a call, if the program is able to."""
+        """Let another thread of the program make a call, if the program can do so."""
         self.host.beside(self, partial(getattr(self, method), *given))
 
     @property
     def holds(self):
-        """The owners and scopes of holds that do not end by themselves."""
+        """The owners and scopes of the holds that no block removes."""
         return [key for key in self.book.holds if not key[0].startswith("block")]
 
     # Calls that any thread may make
 
     def pause(self, owner, scope, seconds):
-        """Place a strict hold; a hold that this consumer refuses is only logged."""
+        """Place a strict hold; only log a hold that the consumer refuses."""
         began, lifetime = self.host.now, Lifetime.UNTIL_RESUMED
         with self.host.ordering:
             try:
@@ -137,26 +138,26 @@ class Member:
             self.book.log(f"{type(error).__name__}: {scope}")
 
     def nap(self, seconds):
-        """Do nothing for this long, or until the churn is over."""
+        """Do nothing for this many seconds, or until the churn is over."""
         self.book.log(f"naps for {seconds:.0f} s")
         end = self.host.now + seconds
         while self.host.now < end and not (self.is_calm or self.is_over):
             self.host.sleep(min(_STEP, end - self.host.now))
 
     def calm_down(self):
-        """Lift all holds but those that end by themselves, and place no more."""
+        """Lift all holds except those of blocks, and place no more."""
         self.is_calm = True
         self.lift_all()
 
     def lift_all(self):
-        """Lift all holds but those that end by themselves."""
+        """Lift all holds except those of blocks."""
         for owner, scope in self.holds:
             self.resume(owner, scope)
 
     # Calls of the thread that polls
 
     def subscribe(self, topics):
-        """Subscribe, perhaps to other topics than before, unless a hold forbids that."""
+        """Subscribe, perhaps to new topics; log the refusal if a hold forbids the call."""
         is_pattern = isinstance(topics, str)
         try:
             wanted = {"pattern" if is_pattern else "topics": topics}
@@ -174,7 +175,7 @@ class Member:
         self.topics = []
 
     def seek(self):
-        """Seek to an offset that it has already passed."""
+        """Seek to an offset that the member has already passed."""
         assigned = self.consumer.assignment()
         known = [
             tp
@@ -190,7 +191,7 @@ class Member:
                 self.book.sought(tp, to)
 
     def commit(self, kind):
-        """Commit the delivered records (sync, async), or offsets of the book."""
+        """Commit the delivered records (sync, async), or the offsets in the book."""
         offsets = {
             tp: OffsetAndMetadata(one.next, "", -1)
             for tp, one in self.book.owned.items()
@@ -209,7 +210,7 @@ class Member:
 
 
 class Committing(Member):
-    """A member that works on the records of each poll, and commits them."""
+    """A member that processes the records of each poll, and commits them."""
 
     def take(self):
         polled = self._polled()
@@ -225,7 +226,7 @@ class Committing(Member):
 
 class Iterating(Member):
     def take(self):
-        """Take some records, until none come for a while or there is more to do."""
+        """Consume some records, until none arrive for a while or a call is due."""
         for taken, record in enumerate(self.consumer, start=1):
             tp = TopicPartition(record.topic, record.partition)
             self.book.delivered(tp, [record.offset])
@@ -234,7 +235,7 @@ class Iterating(Member):
 
 
 class Working(Member):
-    """A member that is a Worker; the listener is the consumer's, beneath the worker's."""
+    """A member that runs a Worker, whose listener wraps the consumer's listener."""
 
     is_worker = True
     worker: Worker | None = None

@@ -1,33 +1,33 @@
-"""Draws calls and faults for a group until its time is over; then everything is repaired."""
+"""Draws calls and faults for a group for some time, and then repairs everything."""
 
 from math import inf
 
 
 class Nemesis:
     """
-    Draws the events of a churn; a subclass for each world carries them out.
+    Draws the events of a churn, which a subclass for each world carries out.
 
-    Seconds are virtual in the simulated world. Each method named in ``weights()`` draws one
-    event.
+    Seconds are virtual in the simulated world. Each method in ``weights()`` carries out
+    one event.
 
     Attributes:
-        rng: makes all draws.
-        members: the members that have not been asked to leave, and have not ended.
-        leaving: those that were asked.
-        operator: holds the group; None without an operator.
-        faults: how many faults there were, where they are counted.
+        rng: the generator of all random draws.
+        members: the running members that have not been stopped.
+        leaving: the members that have been stopped but may still run.
+        operator: the operator that holds the group, or None.
+        faults: the number of faults so far, if the world counts them.
         every: the mean time between two events.
-        at_first: the number of members that begin.
-        fewest: no member leaves or is killed if there are no more.
-        most: no member joins if there are as many.
+        at_first: the number of members at the start.
+        fewest: the number of members below which no member leaves or is killed.
+        most: the largest number of members.
         owners: the owners of holds.
-        limits: the times for which holds are placed; None for no limit.
-        blocks: the times for which a block holds.
-        naps: the times for which a program does not poll.
-        freezes: the times for which a process is frozen.
+        limits: the durations of holds; None for no limit.
+        blocks: the durations of blocks that hold a scope.
+        naps: the durations for which a program does not poll.
+        freezes: the durations for which a process is frozen.
         brokers: the number of brokers.
-        failures: how a broker fails.
-        failing: the times for which a broker fails.
+        failures: the ways in which a broker can fail.
+        failing: the durations of a broker's failure.
         group_scopes: the scopes of the operator's holds.
     """
 
@@ -41,7 +41,7 @@ class Nemesis:
         self.members, self.leaving = [], []
 
     def run(self, seconds, faults=inf):
-        """Draw events for a time or until this many faults; then repair everything."""
+        """Draw events for this many seconds or faults; then repair everything."""
         end = self.now + seconds
         weights = self.weights()
         for _ in range(self.at_first):
@@ -68,7 +68,7 @@ class Nemesis:
     def one(self):
         return self.rng.choice(self.members)
 
-    # Members come and go
+    # Members that join and leave
 
     def join(self):
         if len(self.members) < self.most:
@@ -93,14 +93,14 @@ class Nemesis:
     # Calls of programs
 
     def within(self, one, method, *given):
-        """Let a member make a call, in another thread or between two polls."""
+        """Let a member make a call, on another thread or between two polls."""
         if not one.is_worker and self.rng.random() < 0.5:
             one.call(method, *given)
         else:
             one.call_beside(method, *given)
 
     def pause(self):
-        """Place a hold of some owner, perhaps for a time."""
+        """Place a hold of a random owner, perhaps with a time limit."""
         one, owner, scope = self.one(), self.rng.choice(self.owners), self.scope()
         seconds = self.rng.choice(self.limits)
         if not one.is_calm:
@@ -112,12 +112,12 @@ class Nemesis:
             self.within(one, "resume", *self.rng.choice(one.holds))
 
     def held(self):
-        """Hold a scope for the length of a block, in another thread."""
+        """Hold a scope during a block, on another thread."""
         one, scope = self.one(), self.scope()
         one.call_beside("hold_for_a_block", scope, self.rng.choice(self.blocks))
 
     def nap(self):
-        """Poll slowly, perhaps past max.poll.interval.ms."""
+        """Delay a member's next poll, perhaps beyond max.poll.interval.ms."""
         one, seconds = self.one(), self.rng.choice(self.naps)
         one.call("nap", seconds)
 
@@ -131,7 +131,8 @@ class Nemesis:
 
     def broker_fails(self):
         """Let a broker fail for a while, unless another one is failing."""
-        # The values are drawn in any case: real brokers' state depends on the machine.
+        # The values are drawn in any case, because the state of real brokers depends on
+        # the machine.
         number = self.rng.randint(1, self.brokers)
         how, seconds = self.rng.choice(self.failures), self.rng.choice(self.failing)
         if self.are_brokers_well():

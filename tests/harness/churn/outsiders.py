@@ -1,4 +1,4 @@
-"""Programs outside a group, each with a list of calls, such as an operator who holds it."""
+"""Defines programs outside a group, such as an operator who holds the group."""
 
 from collections import deque
 from functools import partial
@@ -12,11 +12,11 @@ _IDLE = 0.5  # seconds until a program checks its calls again
 
 class Outsider:
     """
-    A program that makes the given calls, and ends when ``is_over`` is set.
+    A program that makes the given calls, and exits when ``is_over`` is set.
 
     Args:
-        host: its world, which starts it and knows how to wait.
-        name: the name of its process or thread.
+        host: the program's world, which starts the program and can wait.
+        name: the name of the program's process or thread.
     """
 
     def __init__(self, host, name):
@@ -36,18 +36,18 @@ class Outsider:
         self.end()
 
     def end(self):
-        """Close its clients."""
+        """Close the program's clients."""
 
 
 class Operator(Outsider):
     """
-    Places holds on the group, and lifts them.
+    A program that places and lifts holds on the group.
 
     Args:
-        host: its world.
-        write: writes a scope's hold, or its end: ``write(scope, is_held)``.
-        placed: called with the scope of a hold that brokers have acknowledged.
-        lifted: called with a scope before its end is written.
+        host: the program's world.
+        write: a function that writes a scope's hold or lift: ``write(scope, is_held)``.
+        placed: a function of the scope, called once brokers have acknowledged a hold.
+        lifted: a function of the scope, called before a lift is written.
     """
 
     def __init__(self, host, write, *, placed=len, lifted=len):
@@ -61,7 +61,7 @@ class Operator(Outsider):
             self._placed(scope)
 
     def lift_all(self):
-        """Lift all scopes that are held or may be held; return whether none is left."""
+        """Lift all scopes that may be held; return whether every lift was written."""
         for scope in sorted(self._open):
             self._lifted(scope)
             if self._is_written(scope, is_held=False):

@@ -1,4 +1,4 @@
-"""Fixtures of the console's tests."""
+"""Defines the fixtures of the console's tests."""
 
 import pytest
 
@@ -14,12 +14,13 @@ def served(team):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - of ci
+    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - an extra
 
-    from tests.harness.console.browsing import CHROMIUM, LIMIT  # noqa: PLC0415 - it too
+    from tests.harness.console.browsing import CHROMIUM, LIMIT  # noqa: PLC0415
 
     with sync_playwright() as playwright:
-        # Root, in a container, has no sandbox; the opened pages are our own.
+        # Chromium's sandbox does not work for root, as in a container. The pages are
+        # our own.
         made = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"]
         )

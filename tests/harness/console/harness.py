@@ -1,4 +1,4 @@
-"""Consoles for tests: of a made-up cluster, or served on a port."""
+"""Makes consoles for tests, with a made-up snapshot or served on a port."""
 
 import re
 import socket
@@ -28,11 +28,11 @@ from safeconsumer.group.settings import Control
 from tests.harness.console.synthetic import StaticFollower, alone, hold_of, viewed
 from tests.harness.waiting import end_of, wait_for
 
-TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
+TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - for tests only
 
 
 class Console:
-    """A console in this process, without a port: Starlette's TestClient asks it."""
+    """A console in this process, which Starlette's TestClient calls without a port."""
 
     def __init__(self, state, port):
         self.state = state
@@ -50,7 +50,7 @@ class Console:
         return f"{self.url}{LOGIN}?token={TOKEN}"
 
     def client(self, **headers):
-        """Make a client that may do what the token allows."""
+        """Make a client that sends the token."""
         return self.stranger(**{"authorization": f"Bearer {TOKEN}", **headers})
 
     def stranger(self, **headers):
@@ -83,7 +83,7 @@ class Console:
     # ------------------------------------------------------------ calls of a program
 
     def get(self, path, **query):
-        """Return a document."""
+        """Return the JSON document of a page."""
         with self.client(accept="application/json") as client:
             answer = client.get(path, params=query)
             assert answer.status_code == HTTPStatus.OK, answer.text
@@ -94,13 +94,13 @@ class Console:
             return client.post(path, json=body)
 
     def plan(self, **fields):
-        """Return the preview of holds that need an agreement first."""
+        """Return the preview of holds that the console refuses without an agreement."""
         refused = self.post("/place", **fields)
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
         return refused.json()["preview"]
 
     def pause(self, **fields):
-        """Place holds, and agree to the plan if an agreement is needed."""
+        """Place holds, and agree to the plan if the console requires an agreement."""
         answer = self.post("/place", **fields)
         if answer.status_code != HTTPStatus.CONFLICT:
             return answer
@@ -131,7 +131,7 @@ class Served(Console):
         self.stop()
 
     def stop(self):
-        """End it, as an interrupt does; a second call does nothing."""
+        """Stop the console as an interrupt does; a second call does nothing."""
         self.state.close()
         self._server.should_exit = True
         try:
@@ -142,7 +142,7 @@ class Served(Console):
 
 @contextmanager
 def console(team, **changed):
-    """Serve a console for a team."""
+    """Serve a console for the cluster of a team."""
     setup = Setup(
         base=team.broker.client_config,
         settings=team.settings,
@@ -182,7 +182,7 @@ def console_of(still, connect=_fail, port=8642, **changed):
 
 
 def fields_of(page):
-    """Return the fields of a page's form, unedited, its box ticked."""
+    """Return the fields of a page's form, unedited, with every box ticked."""
     sends = page.text.index('method="post"')
     form = page.text[page.text.rindex("<form", 0, sends) :].partition("</form>")[0]
     fields = re.findall(
@@ -192,12 +192,12 @@ def fields_of(page):
 
 
 def boxes_of(page):
-    """Return the holds that can be ticked on a group's page, as its form sends them."""
+    """Return the holds with a checkbox on a group's page, as the form sends them."""
     return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
 def until_complete(served):
-    """Wait until the console has read the topics and asked for groups."""
+    """Wait until the console has read the topics and queried the groups."""
 
     def is_complete():
         snapshot = served.state.snapshot()
@@ -207,7 +207,7 @@ def until_complete(served):
 
 
 def row_of(served, group):
-    """Return a group's row in the list, as a document; an empty one while it has none."""
+    """Return a group's row in the list; an empty document while the row is missing."""
     with served.client(accept="application/json") as client:
         answer = client.get("/")
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -224,7 +224,7 @@ def until_level(served, group, level):
 
 
 def until_settled(served, group, members, reporting):
-    """Wait until the list shows this many members of a stable group, and reports."""
+    """Wait until the list shows a stable group with this many members and reports."""
 
     def is_settled():
         row = row_of(served, group)
@@ -234,21 +234,21 @@ def until_settled(served, group, members, reporting):
     wait_for(is_settled, "the group")
 
 
-# A console without a broker: the test gives its snapshot, and its changes are kept.
+# A console without a broker, which has a given snapshot and keeps the written changes.
 
 FREE, HELD, ALARMED = "group-004", "group-005", "group-050"
 
 
 @define
 class Writer:
-    """Stands in for the console's connection, and keeps the changes that it writes."""
+    """A substitute for the console's connection, which keeps the written changes."""
 
     still: StaticFollower
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
-    before: Callable[[], object] = lambda: None  # called before it returns the holds
+    before: Callable[[], object] = lambda: None  # called before ``holds`` returns
     board: Board = field(factory=lambda: Board(Control()))
-    committed: int | None = None  # the current offsets; None: those of the snapshot
+    committed: int | None = None  # for all partitions; None: as in the snapshot
 
     def __enter__(self):
         return self
@@ -299,7 +299,7 @@ class Writer:
 
 
 def writing(still, **changed):
-    """Return a console with a given snapshot, and its connection."""
+    """Return a console with a given snapshot, and its substitute connection."""
     writer = Writer(still)
     return console_of(still, lambda: writer, **changed), writer
 
@@ -313,7 +313,7 @@ def groups():
 
 
 def held_by(*owners):
-    """Make a group of which each owner holds one partition."""
+    """Make a group in which each owner holds one partition."""
     holds = []
     for number, owner in enumerate(owners):
         one = hold_of(HELD, f"topic-005:{number}")

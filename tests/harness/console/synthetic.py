@@ -1,4 +1,4 @@
-"""Snapshots of made-up clusters, as a follower would make them."""
+"""Makes snapshots of made-up clusters as a follower would."""
 
 import time
 
@@ -20,7 +20,7 @@ ENDS = {"ops": 10}
 
 @define
 class StaticFollower:
-    """Stands in for a follower, with a given snapshot."""
+    """A substitute for a follower, with a given snapshot."""
 
     known: Snapshot
     settings: Control = field(factory=Control)
@@ -41,13 +41,13 @@ class StaticFollower:
         self.publish(as_of=time.monotonic(), views={**self.known.views, group: changed})
 
     def publish(self, **changed):
-        """Publish another version, with these changes."""
+        """Publish another version of the snapshot with these changes."""
         version = self.known.version + 1
         self.known = evolve(self.known, version=version, **changed)
 
 
 def past(*several):
-    """Return holds and lifts in the form of records of the holds topic."""
+    """Return holds and lifts as records of the holds topic."""
     return tuple(
         RawRecord(
             wire.encode_key(one.key),
@@ -116,7 +116,7 @@ def viewed(number, *, is_held, is_obeyed=True):
 
 
 def big():
-    """Make 200 groups with 1,000 members and 5,000 partitions; a fifth of them held."""
+    """Make 200 groups with 1,000 members and 5,000 partitions; hold every fifth group."""
     views = [
         viewed(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
         for number in range(GROUPS)
@@ -125,7 +125,7 @@ def big():
 
 
 def alone(*views):
-    """Make a cluster with these groups, and no other."""
+    """Make a cluster with only these groups."""
     return StaticFollower(
         Snapshot(
             version=1,
@@ -138,7 +138,7 @@ def alone(*views):
 
 
 class Limited:
-    """A connection that answers one question, retention (an hour), and notes the topics."""
+    """A connection that only reports a retention of one hour, and notes the topics."""
 
     def __init__(self):
         self.asked = []

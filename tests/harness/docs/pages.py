@@ -1,7 +1,7 @@
 """
-The code blocks of README and ``docs``, each with its test or the reason why it has none.
+Finds the code blocks of README and ``docs``, and the tests that run them.
 
-The module finds commands in prose, too.
+The module also finds commands in prose.
 """
 
 import re
@@ -31,7 +31,7 @@ class Block:
     code: str  # the code without the fences
     why_not: str | None  # why no test runs the block; None if one does
     run_by: str | None  # the path of a test that runs it instead of ``test_pages``
-    is_file: bool = False  # whether a reader puts it into a file, and does not type it
+    is_file: bool = False  # whether a reader saves the block as a file
 
     def __str__(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -42,13 +42,13 @@ class Block:
 
     @property
     def commands(self):
-        """The commands behind ``$``, with continued lines joined."""
+        """The commands after ``$``, with continued lines joined."""
         lines = self.code.replace("\\\n", " ").splitlines()
         return [line[2:] for line in lines if line.startswith("$ ")]
 
 
 def blocks(page):
-    """Return the blocks of a page in their order, without directives of Sphinx."""
+    """Return the blocks of a page in order, without Sphinx directives."""
     return list(_blocks(page, page.read_text("utf-8")))
 
 
@@ -71,14 +71,14 @@ def _blocks(page, text):
 
 
 def inline(text):
-    """Yield each text between backticks in a page's prose, with its line."""
+    """Yield each text between backticks in a page's prose, with the line around it."""
     for line in _FENCE.sub("", text).splitlines():
         for code in _INLINE.findall(line):
             yield code, line
 
 
 def spark_examples():
-    """Return the blocks that ``tests/system/spark`` runs: they need a session and Java."""
+    """Return the blocks that need a Spark session, which ``tests/system/spark`` runs."""
     return [
         block
         for page in PAGES
@@ -89,13 +89,13 @@ def spark_examples():
 
 
 def spark_example(name):
-    """Return the one block of them that a page has."""
+    """Return the only Spark example of a page."""
     (found,) = (one for one in spark_examples() if one.page.name == name)
     return found
 
 
 def printed_after(these, block):
-    """Return the output that the page shows for a block: the ``text`` block behind it."""
+    """Return the output that the page shows in a ``text`` block after a block."""
     rest = these[these.index(block) + 1 :]
     shown = [one.code for one in takewhile(lambda one: one.language == "text", rest)]
     return shown[0] if shown else None

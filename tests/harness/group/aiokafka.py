@@ -1,4 +1,4 @@
-"""Members of a team on aiokafka, in an event loop on a thread. Needs the extra ``ci``."""
+"""Makes members on aiokafka, in an event loop on a thread; needs the extra ``ci``."""
 
 import asyncio
 import itertools
@@ -24,12 +24,12 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-_HOLD_MORE = 3.0  # seconds that a call may take in a rebalance, as with other clients
+_HOLD_MORE = 3.0  # extra seconds for a call during a rebalance
 
 
 class Loop:
     """
-    An event loop on a thread; its end fails if a task or an unhandled error is left.
+    An event loop on a thread; the exit fails if a task or an unhandled error remains.
 
     Attributes:
         complaints: the unhandled errors of the loop.
@@ -56,7 +56,7 @@ class Loop:
 
     async def _left(self):
         ours = asyncio.current_task()
-        await asyncio.sleep(0.01)  # a task that was cancelled ends in the next round
+        await asyncio.sleep(0.01)  # a cancelled task finishes in the next iteration
         return {one for one in asyncio.all_tasks() if one is not ours}
 
     def _complain(self, _, context):
@@ -69,7 +69,7 @@ class Loop:
 
     def call(self, function, *arguments, **more):
         """Call a function in the loop; return its result."""
-        if threading.current_thread() is self.thread:  # by a listener
+        if threading.current_thread() is self.thread:  # a listener makes this call
             return function(*arguments, **more)
 
         async def called():
@@ -103,7 +103,7 @@ def aiokafka(
     kind=AIOKafkaConsumer,
     **more,
 ):
-    """Make a member; control settings for kafka-python's clients are left out."""
+    """Make a member; drop the control settings for kafka-python's clients."""
     if isinstance(control, Control):
         control = evolve(control, client_configs={})
     settings = {"log": False, **settings_of(team, name, assignor), **more}
@@ -112,16 +112,16 @@ def aiokafka(
 
 def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  # noqa: N802 - it makes one
     """
-    Make a member that is polled on its own thread.
+    Make a member that a thread of its own polls.
 
     Args:
-        loop: its event loop.
-        team: the cluster, the group and the topic.
-        name: its client id.
-        assignor: its assignor.
-        control: the control topics that it obeys; None: it obeys no hold and does not
-            report, as plain clients do not.
-        more: settings of the client.
+        loop: the member's event loop.
+        team: the cluster, the group and the topic of the member.
+        name: the member's client id.
+        assignor: the member's assignor.
+        control: the control topics that the member obeys; with None it obeys no hold
+            and does not report, like a plain client.
+        more: further settings of the client.
     """
     more = {"name": name, "assignor": assignor, "control": control, **more}
     consumer = loop.call(aiokafka, team, **more)
@@ -130,9 +130,9 @@ def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  #
 
 class BlockingConsumer(Blocking):
     """
-    The consumer with kafka-python's methods, whose coroutines run in a loop.
+    A consumer with kafka-python's methods, which runs aiokafka's coroutines in a loop.
 
-    The consumer starts when it is subscribed or assigned.
+    The first call of ``subscribe`` or ``assign`` starts the consumer.
     """
 
     def __init__(self, loop, consumer):
@@ -149,15 +149,15 @@ class BlockingConsumer(Blocking):
         self.run("stop")
 
     def run(self, name, *arguments, **more):
-        """Run a coroutine of the consumer's."""
+        """Run one of the consumer's coroutines."""
         return self.loop.run(getattr(self.consumer, name)(*arguments, **more))
 
     def call(self, name, *arguments, **more):
-        """Call a function of the consumer's in the loop."""
+        """Call one of the consumer's functions in the loop."""
         return self.loop.call(getattr(self.consumer, name), *arguments, **more)
 
     def poll(self, timeout_ms, max_records=None):
-        """Return records by ``getmany`` and ``getone``."""
+        """Return records of ``getmany`` and ``getone`` in alternate calls."""
         return self.loop.run(self._polled(timeout_ms, max_records))
 
     async def _polled(self, timeout_ms, max_records):
@@ -212,7 +212,7 @@ class BlockingConsumer(Blocking):
 
 
 class Adapter(CasesAdapter):
-    """Drives the consumer as the public cases do."""
+    """Drives the consumer for the public cases."""
 
     def member(self, settings, control):
         loop = Loop().__enter__()

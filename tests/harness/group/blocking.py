@@ -1,4 +1,4 @@
-"""Members on other clients, driven by kafka-python's methods; they need the extra ``ci``."""
+"""Gives members on other clients kafka-python's methods; needs the extra ``ci``."""
 
 from kafka import TopicPartition
 
@@ -13,7 +13,7 @@ class Blocking:
     A member with kafka-python's methods; each client has a subclass.
 
     Attributes:
-        consumer: the client's own, with ``hold`` and ``lift``.
+        consumer: the client's own consumer, with ``hold`` and ``lift``.
     """
 
     def __enter__(self):
@@ -24,18 +24,18 @@ class Blocking:
 
     @property
     def owned(self):
-        """Return the partitions that the member has applied; on any thread."""
+        """Return the member's applied assignment; any thread may read it."""
         owned = self.consumer._member.ledger.owned()
         return frozenset(TopicPartition(*tp) for tp in owned)
 
 
 class Running(Polled):
     """
-    A member that is polled on its own thread.
+    A member that a thread of its own polls.
 
     Attributes:
-        came: the partition and offset of each record that it got.
-        consumer: the client's own.
+        came: the partition and offset of each record that the member received.
+        consumer: the client's own consumer.
     """
 
     def __init__(self, member, topic):
@@ -61,7 +61,7 @@ class Running(Polled):
 
 
 class Holding:
-    """A member for which the public cases' pauses are holds."""
+    """A member that turns the pauses of the public cases into holds."""
 
     def __init__(self, member):
         self._member, self._consumer = member, member.consumer
@@ -84,10 +84,10 @@ class Holding:
 
 class CasesAdapter(adapter.Adapter):
     """
-    Drives a member as the public cases do.
+    Drives a member for the public cases.
 
     Args:
-        prefix: that of the control topics, as ``Control.prefixed`` takes it.
+        prefix: the prefix of the control topics, for ``Control.prefixed``.
     """
 
     def __init__(self, prefix):

@@ -1,4 +1,4 @@
-"""Control topics that a board reads record by record, without a broker."""
+"""Feeds a board with records of control topics, without a broker."""
 
 from attrs import evolve
 from kafka import TopicPartition
@@ -19,16 +19,16 @@ START = 1_000_000.0
 
 
 class Topics:
-    """Control topics whose records are read at once, and clocks that a test sets."""
+    """Control topics whose records are read immediately, and clocks that a test sets."""
 
     def __init__(self, ahead=0.0, skew=0.0):
         self.at = START  # the broker's time
-        self.ahead = ahead  # how far our own clock is ahead
+        self.ahead = ahead  # seconds; how far our own clock is ahead
         self.clock = LogClock(lambda: self.at + self.ahead, lambda: self.at)
         self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
         self.offsets = dict.fromkeys(SETTINGS.topics, 0)
         self.written = []
-        self.by_hosts = set()  # the topics whose records have times of hosts
+        self.by_hosts = set()  # the topics with timestamps of the producers' hosts
 
     def write(self, name, key, value, at=None):
         when = self.at if at is None else at
@@ -54,7 +54,7 @@ class Topics:
         self.write("ops", wire.encode_key(ControlKey("g", "alice", scope)), value, at)
 
     def view(self, *members, listen=None):
-        """Return the group as it is now."""
+        """Return the current view of the group."""
         self.board.update(listen)
         asked = GroupFacts(state="Stable", members=members, committed={})
         return self.board.view("g", Survey(facts={"g": asked}), ALL)

@@ -1,4 +1,4 @@
-"""A ``SafeConsumer`` that obeys a group, as the public cases drive it."""
+"""Drives a ``SafeConsumer`` that obeys a group, for the public cases."""
 
 from functools import partial
 
@@ -8,10 +8,10 @@ from safeconsumer.testing.cases import adapter
 
 class Adapter(adapter.Adapter):
     """
-    Drives it, with the control topics of a prefix.
+    Drives a ``SafeConsumer`` with the control topics of a prefix.
 
     Args:
-        prefix: as ``Control.prefixed`` takes it.
+        prefix: the prefix of the control topics, for ``Control.prefixed``.
     """
 
     def __init__(self, prefix):

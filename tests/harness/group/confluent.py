@@ -1,4 +1,4 @@
-"""Members of a team on confluent-kafka. Needs the extra ``ci``."""
+"""Makes members of a team on confluent-kafka; needs the extra ``ci``."""
 
 import itertools
 import time
@@ -13,7 +13,7 @@ from safeconsumer.clients.confluent import Consumer
 from safeconsumer.testing.cases.outcomes import AbsentError
 from tests.harness.group.blocking import Blocking, CasesAdapter, Running
 
-NEWER = "consumer"  # the protocol in which the broker assigns (KIP-848)
+NEWER = "consumer"  # the protocol in which brokers assign partitions (KIP-848)
 _TIMEOUT = 10.0
 
 
@@ -37,7 +37,7 @@ def settings_of(team, name="a", protocol="range"):
 
 
 def confluent(team, name="a", protocol="range", *, control=None, kind=Consumer, **more):
-    """Make a member; control settings for kafka-python's clients are left out."""
+    """Make a member; drop the control settings for kafka-python's clients."""
     own, other = {}, {}
     for key, value in more.items():
         (own if key in {"hooks", "log"} else other)[key.replace("_", ".")] = value
@@ -49,22 +49,22 @@ def confluent(team, name="a", protocol="range", *, control=None, kind=Consumer, 
 
 def ConfluentMember(team, name, protocol=NEWER, control=None, **more):  # noqa: N802 - it makes one
     """
-    Make a member that polls on its own thread.
+    Make a member that a thread of its own polls.
 
     Args:
-        team: the cluster, the group and the topic.
-        name: its client id.
-        protocol: its assignor, or ``consumer``.
-        control: the control topics that it obeys; None: it obeys no hold and does not
-            report, as plain clients do not.
-        more: settings of the client.
+        team: the cluster, the group and the topic of the member.
+        name: the member's client id.
+        protocol: the member's assignor, or ``consumer`` for KIP-848.
+        control: the control topics that the member obeys; with None it obeys no hold
+            and does not report, like a plain client.
+        more: further settings of the client.
     """
     consumer = confluent(team, name, protocol, control=control, **more)
     return Running(BlockingConsumer(consumer), team.topic)
 
 
 class BlockingConsumer(Blocking):
-    """The consumer with kafka-python's methods, but for ``paused``."""
+    """A consumer with kafka-python's methods, except for ``paused``."""
 
     def __init__(self, consumer):
         self.consumer = consumer
@@ -75,10 +75,10 @@ class BlockingConsumer(Blocking):
 
     def poll(self, timeout_ms, max_records=None):
         """
-        Return records by ``poll`` and ``consume``; errors are passed over.
+        Return records of ``poll`` and ``consume`` in alternate calls; skip errors.
 
-        Without ``max_records`` it makes one call, so that its records are in hand after
-        it.
+        Without ``max_records`` the method makes one call, whose records are in hand
+        afterwards.
         """
         seconds, most = timeout_ms / 1000, max_records or 1
         if next(self._turns) % 2 and max_records is None:
@@ -147,12 +147,12 @@ class BlockingConsumer(Blocking):
 
 
 class Adapter(CasesAdapter):
-    """Drives the consumer as the public cases do."""
+    """Drives the consumer for the public cases."""
 
     def member(self, settings, control):
         configs = {
             "bootstrap.servers": settings["bootstrap"],
-            # librdkafka requires a group, even an unused one
+            # librdkafka requires a group, even if no call uses it
             "group.id": settings["group"] or f"none-{time.monotonic_ns()}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": settings["auto_commit"],
@@ -177,7 +177,7 @@ def theirs(partitions):
 
 
 def login_of(story):
-    """Return the login of members by librdkafka's names."""
+    """Return the login of members as librdkafka's settings."""
     login = story.team.broker.client_of("member")
     return {
         "security.protocol": login["security_protocol"],

@@ -1,4 +1,4 @@
-"""Fixtures for tests of group control."""
+"""Defines fixtures for tests of group control."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def team(kafka_broker):
 
 @pytest.fixture
 def time_to_look(monkeypatch):
-    """Give a waiting command enough time for each view on a busy machine."""
+    """Give a waiting command enough time for each view, even on a busy machine."""
     monkeypatch.setattr("safeconsumer.cli.waiting._MIN_LOOK", 20.0)
 
 

@@ -1,4 +1,4 @@
-"""A ledger behind the barrier, and control records as a topic would bring them."""
+"""Makes a ledger with a control state, and records of the holds topic."""
 
 from safeconsumer.group import wire
 from safeconsumer.group.fold import RawRecord
@@ -10,7 +10,7 @@ HOLDS = "holds"
 SKEW = 5.0
 
 
-def control_record(  # noqa: PLR0913 - a record has so many properties
+def control_record(  # noqa: PLR0913 - a record has many properties
     scope,
     offset,
     *,
@@ -22,7 +22,7 @@ def control_record(  # noqa: PLR0913 - a record has so many properties
     since=None,
     reason=None,
 ):
-    """Make a control record."""
+    """Return a record of the holds topic that places or lifts one hold."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     since_ms = None if since is None else int(since * 1000)
     hold = ControlHold("id", reason, ttl_ms, since_ms=since_ms)
@@ -32,7 +32,7 @@ def control_record(  # noqa: PLR0913 - a record has so many properties
 
 
 class ControlLab(LedgerLab):
-    """A lab with the state of its control topics. The wall clock shows 1.0."""
+    """A lab with the state of its control topics, whose wall clock shows 1.0."""
 
     def __init__(self, clock=None):
         super().__init__()

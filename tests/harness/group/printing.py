@@ -1,4 +1,4 @@
-"""Members as processes on any client, which print each record that they get."""
+"""Runs members on any client as processes, which print each record that they receive."""
 
 import json
 import sys
@@ -24,18 +24,19 @@ _ASSIGNORS = {
 
 class PrintingMember(Process):
     """
-    A member in its own process, which leaves when its stdin ends.
+    A member in its own process, which leaves the group when its stdin is closed.
 
-    The member prints a record before it asks for the next one. A line is the time, the
-    topic, the partition and the offset.
+    The member prints a record before it polls for the next one. A line contains the
+    time, the topic, the partition and the offset.
 
     Args:
         client: ``kafka-python``, ``confluent`` or ``aiokafka``.
-        settings: the client's; assignors of kafka-python are eager or cooperative.
-        prefix: that of the control topics.
+        settings: the client's settings, with ``eager`` or ``cooperative`` as an
+            assignor of kafka-python.
+        prefix: the prefix of the control topics.
         topics: the topics to subscribe to.
         is_right: False plants a fault in the member.
-        how: more arguments of ``Process``.
+        how: further arguments of ``Process``.
     """
 
     def __init__(self, client, settings, prefix, topics, *, is_right=True, **how):
@@ -45,7 +46,7 @@ class PrintingMember(Process):
 
 
 def made(client, settings, how):
-    """Make a member of a client; it has kafka-python's methods."""
+    """Make a member on a client, with kafka-python's methods."""
     if client == "kafka-python":
         settings[_STRATEGY] = [_ASSIGNORS[settings[_STRATEGY]]]
         return SafeConsumer(**settings, **how)
@@ -62,7 +63,7 @@ def made(client, settings, how):
 
 
 def let_no_reset_end():
-    """Plant a fault in members on kafka-python: each new owner moves a partition again."""
+    """Plant a fault in kafka-python's members: each new owner repeats a reset."""
     begin = Resets.begin
 
     def goes_on(self, wanted):
@@ -74,7 +75,7 @@ def let_no_reset_end():
 
 
 def forget_gained_partitions():
-    """Plant a fault in other members: their quiet partitions change only with holds."""
+    """Plant a fault in other members: only holds change their quiet partitions."""
     quiet_now, found = PauseLedger.quiet, WeakKeyDictionary()
 
     def quiet(self):

@@ -1,11 +1,12 @@
 """
-Rounds of resets: a live group of processes is moved while members and brokers fail.
+Resets the offsets of a live group of processes while members and brokers fail.
 
-Each round begins when everything is delivered and committed. The round holds topics,
-writes some records, moves the group during a failure, waits until it is moved, makes
-something fail again, and lifts the hold. Then each partition must give the records from
-its target on, once, and no others; and once more after a last failure. Late commits,
-transactions, early lifts and repeated resets are played in ``tests/sim/group`` alone.
+Each round starts once all records are delivered and committed. The round holds topics,
+writes some records, resets the group during a failure, waits for the end of the reset,
+causes another failure, and lifts the hold. Then each partition must deliver the records
+from its target on exactly once, and no others. After a last failure the group must
+deliver only new records. Only ``tests/sim/group`` tests late commits, transactions,
+early lifts and repeated resets.
 """
 
 import itertools
@@ -36,11 +37,11 @@ KINDS = (
     "restart",
 )
 """
-The failures of a group while it is moved.
+The failures during a reset.
 """
 OF_A_CLUSTER = ("coordinator", "coordinator-freeze")
 """
-More failures, of several brokers.
+Further failures, which need several brokers.
 """
 TARGETS = ("earliest", "latest", "back", "offset", "time")
 _SESSION = 6.0
@@ -52,11 +53,11 @@ class Result:
     The result of a round.
 
     Attributes:
-        kind: the failure.
-        target: the target, as a command takes it.
-        moved: the number of partitions that were moved.
-        seconds: the time from the command until all were moved.
-        faults: the breaches, as text for people.
+        kind: the failure during the reset.
+        target: the target, as an argument of the command.
+        moved: the number of partitions that were reset.
+        seconds: the time from the command until all partitions were reset.
+        faults: the breaches as readable text.
     """
 
     kind: str
@@ -68,19 +69,19 @@ class Result:
 
 class Rounds:
     """
-    A group of processes, its topics and its broker; a context manager.
+    A group of processes with its topics and its broker; a context manager.
 
     Args:
-        broker: the broker; one that can be killed, for the kind ``broker``; a cluster for
-            the kinds of a cluster.
-        chance: draws.
+        broker: the broker, which can be killed for the kind ``broker``; a cluster for
+            the kinds in ``OF_A_CLUSTER``.
+        chance: the generator of all random draws.
         assignor: ``eager`` or ``cooperative``.
-        is_static: whether members are static.
+        is_static: whether the members have static ids.
         is_right: False plants a fault in each member.
-        log: where members write their log lines.
+        log: the file for the members' log lines.
     """
 
-    def __init__(  # noqa: PLR0913 - a round has all of these
+    def __init__(  # noqa: PLR0913 - a round has many parameters
         self, broker, chance, assignor, log, *, is_static=False, is_right=True
     ):
         self._broker, self._chance, self._assignor = broker, chance, assignor
@@ -152,7 +153,7 @@ class Rounds:
         self._gone.append(one)
 
     def _let_all_leave(self):
-        """Leave the group without members: a killed member leaves when its session ends."""
+        """Let all members leave; wait for the session timeouts of the killed members."""
         while self._members:
             self._leave()
         wait_for(self._is_empty, "the end of their sessions", pause=0.5)
@@ -161,14 +162,14 @@ class Rounds:
         return not self._team.look().facts.members
 
     def _replace(self):
-        """Start missing members, and let surplus ones leave."""
+        """Start missing members, and let surplus members leave."""
         while len(self._members) < MEMBERS:
             self._start()
         while len(self._members) > MEMBERS:
             self._leave()
 
     def came(self):
-        """Return how often each record came, by partition and offset."""
+        """Return how often each record was delivered, by partition and offset."""
         return Counter(
             (TopicPartition(topic, partition), offset)
             for one in self._all()
@@ -217,7 +218,7 @@ class Rounds:
             producer.close(LIMIT)
 
     def _targets(self, kind, partitions, committed):
-        """Draw a target; return it as a command takes it, and the offsets."""
+        """Draw a target; return the command's argument, and the offset of each partition."""
         least = min(committed[tp] for tp in partitions)
         if kind == "earliest":
             return kind, dict.fromkeys(partitions, 0)
@@ -243,13 +244,13 @@ class Rounds:
     # ------------------------------------------------------------ a round
 
     def play(self, kind, target):
-        """Play a round, and return its result."""
+        """Play a round; return the result."""
         committed = self.committed()
         covered, scope = [*self._tps], "@all"
         if self._chance.random() < 0.5:
             covered, scope = [*self._team.partitions], self._team.topic
         self._operate("pause", scope, "--reason", "x")
-        # Commands also await those that were killed.
+        # Commands would also wait for killed members.
         wait_for(
             lambda: self._team.are_quiet(self._members, covered), "quiet", pause=0.2
         )
@@ -271,7 +272,7 @@ class Rounds:
         )
 
     def _move(self, kind, typed, targets):
-        """Move partitions while something fails; return the breaches."""
+        """Reset partitions during a failure; return the breaches."""
         topics, faults = sorted({tp.topic for tp in targets}), []
         is_frozen = kind.endswith("freeze")
         frozen_one = self._members[self._any()] if is_frozen else None
@@ -288,7 +289,7 @@ class Rounds:
         return faults
 
     def _fail_again(self, targets):
-        """Let something fail in a group that was moved; return the breaches."""
+        """Cause another failure after the reset; return the breaches."""
         self._fail(self._chance.choice(["nothing", "join", "leave", "kill"]), None)
         self._replace()
         faults = self._wait_until_moved()
@@ -299,7 +300,7 @@ class Rounds:
         return faults
 
     def _resume(self, scope):
-        """Lift the hold; during a rebalance the command must refuse that, with the reason."""
+        """Lift the hold; retry while a rebalance makes the command refuse the lift."""
 
         def is_done():
             ended = self._operate("resume", scope, is_tried=True)
@@ -331,7 +332,7 @@ class Rounds:
             self._replace()
 
     def _move_coordinator(self, frozen_one):
-        """Kill the coordinator's broker; it comes back when another broker coordinates."""
+        """Kill the coordinator's broker; restart it after another broker has taken over."""
         cluster, group = self._broker, self._team.group
         fallen = cluster.coordinator_of(group)
         fallen.kill()
@@ -354,7 +355,7 @@ class Rounds:
     # ------------------------------------------------------------ judging
 
     def _expect(self, firsts):
-        """Wait for the records after given offsets; return the breaches."""
+        """Wait for the records from these offsets on; return the breaches."""
         expected = Counter(
             (tp, offset)
             for tp, first in firsts.items()
@@ -364,7 +365,7 @@ class Rounds:
         try:
             wait_for(lambda: self.came() >= self._expected, "all came", pause=0.2)
             wait_for(lambda: self.committed() == self._ends, "all committed", pause=0.2)
-        except Exception as error:  # noqa: BLE001 - a round judges
+        except Exception as error:  # noqa: BLE001 - a round reports every error as a breach
             return [f"{error}: {self._expected - self.came()}; {self.committed()}"]
         return []
 
@@ -374,7 +375,7 @@ class Rounds:
         return [f"came twice: {more}"] if more else []
 
     def _last_failure(self):
-        """Let something fail in a group that has read everything: it is not moved again."""
+        """Cause a failure after all records are read, which must not repeat the reset."""
         kind = self._chance.choice(["nothing", "leave", "kill", "kill-all", "join"])
         self._fail(kind, None)
         self._replace()

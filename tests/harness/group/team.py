@@ -1,4 +1,4 @@
-"""A consumer group under control, its operator, and commands, on a broker of any kind."""
+"""Runs a consumer group under control, its operator, and commands, on any broker."""
 
 import json
 from contextlib import ExitStack
@@ -27,13 +27,13 @@ LIMIT = 20.0
 
 
 class Team:
-    """Control topics, a topic with records, and members that close at the end."""
+    """A group with control topics, a topic with records, and members that it closes."""
 
     def __init__(self, broker, partitions=4, records=5, topic=None):
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
         self.topic = topic or f"orders-{uuid4().hex[:8]}"
-        # In a simulation waits cost nothing, and fetches do.
+        # In a simulation a wait costs nothing, but each fetch costs CPU.
         is_hurried = not self.is_real and world() is None
         self.settings = Control.prefixed(
             f"{self.group}_",
@@ -45,7 +45,7 @@ class Team:
         self._closing = ExitStack()
         self.create(self.settings.holds_topic, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
-        # A topic with a fixed name may belong to another test, which deletes it when it ends.
+        # A topic with a fixed name may still exist until another test deletes it.
         retried(
             lambda: broker.create_topic(self.topic, partitions),
             TopicAlreadyExistsError,
@@ -61,7 +61,7 @@ class Team:
 
     @property
     def prefix(self):
-        """The prefix of the control topics, as commands take it."""
+        """The prefix of the control topics, for the commands' option ``--topic-prefix``."""
         return self.settings.holds_topic.removesuffix("holds_ops")
 
     @property
@@ -101,7 +101,7 @@ class Team:
             **{
                 **self.broker.client_config,
                 **self.broker.group_config,
-                "session_timeout_ms": 10_000,  # even on a busy machine
+                "session_timeout_ms": 10_000,  # long enough for a busy machine
                 "group_id": self.group,
                 "client_id": name,
                 "auto_offset_reset": "earliest",
@@ -116,7 +116,7 @@ class Team:
         return consumer
 
     def emitted(self, consumer):
-        """Return the events of a member."""
+        """Return the log of a member's events."""
         return self._emitted[id(consumer)]
 
     def subscribed(self, name="a", **configs):
@@ -125,7 +125,7 @@ class Team:
         return consumer
 
     def ready(self, name="a", **configs):
-        """Return a member that owns everything, and has read the control topics."""
+        """Return a member that owns all partitions and has read the control topics."""
         consumer = self.subscribed(name, **configs)
         self.settled(consumer)
         return consumer
@@ -148,18 +148,18 @@ class Team:
         return bool(consumer.assignment()) and not consumer._safe_ledger.control_gates()
 
     def settled(self, consumer):
-        """Poll until everything is assigned and the control topics are read."""
+        """Poll until the member owns all partitions and has read the control topics."""
         ready = self.has_all(consumer)
         return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
 
     def catch_up(self, consumer):
-        """Poll until a member has all five records of each partition, and commit."""
+        """Poll until a member has received all five records of each partition, and commit."""
         got, each = self.settled(consumer), dict.fromkeys(self.partitions, 5)
         poll_until(consumer, lambda: {tp: len(got[tp]) for tp in got} == each, got=got)
         consumer.commit()
 
     def committed(self):
-        """Return the group's committed offsets, by the number of the partition."""
+        """Return the group's committed offsets by partition number."""
         with KafkaAdminClient(**self.broker.client_config) as admin:
             (found,) = admin.list_group_offsets([self.group]).values()
         return {tp.partition: one.offset for tp, one in sorted(found.items())}
@@ -172,11 +172,11 @@ class Team:
         return self._closing.enter_context(made)
 
     def look(self):
-        """Return the view of the group now, by a connection that stays open."""
+        """Return the current view of the group, over a connection that stays open."""
         return self._operator.look(self.group)
 
     def are_quiet(self, names, partitions):
-        """Return whether these members own partitions, and report all of them as quiet."""
+        """Return whether all these partitions are quiet, as reported by their owners."""
         members = [
             one for one in self.look().members if one.is_listed and one.name in names
         ]
@@ -199,7 +199,7 @@ class Team:
 
 
 def settled(team, *names, plain=()):
-    """Make members that share the topic, and have their positions."""
+    """Make members; return once they share the topic and have their positions."""
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]
     with Polled(*members[1:]):
@@ -227,5 +227,5 @@ def where(team):
 
 
 def past(team):
-    """Return the records that ``history`` prints."""
+    """Return the records that the command ``history`` prints."""
     return json.loads(run(team, "history", "-o", "json").stdout)["records"]

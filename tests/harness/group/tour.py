@@ -1,4 +1,4 @@
-"""The tutorial's tour of an operator's commands, run unchanged; ``--write`` renews it."""
+"""Runs the tutorial's commands for operators; ``--write`` updates their output."""
 
 import re
 import shlex
@@ -33,14 +33,14 @@ _PASSING = (
 
 @define
 class Tour:
-    """A cluster with two topics, and the group ``billing`` once control topics exist."""
+    """A cluster with two topics, and with the group ``billing`` after ``control init``."""
 
     broker: Any
     _exported: dict[str, str] = field(factory=dict)
     _closing: ExitStack = field(factory=ExitStack)
 
     def begin(self):
-        """Let two members read all records, and poll on."""
+        """Let two members read all records, and keep polling in the background."""
         for topic, count in _TOPICS.items():
             self.broker.create_topic(topic, count)
         members = [self._member(name) for name in ("billing-1", "billing-2")]
@@ -53,7 +53,7 @@ class Tour:
         self.produce()
         for one in members:
             got = {}
-            poll_until(one, lambda: sum(map(len, got.values())) == 9, got=got)  # noqa: B023 - done within this turn
+            poll_until(one, lambda: sum(map(len, got.values())) == 9, got=got)  # noqa: B023 - called in this iteration only
             one.commit()
             self._closing.enter_context(Polled(one))
 
@@ -80,7 +80,7 @@ class Tour:
                 produce(producer, topic, *[3] * count, limit=_LIMIT)
 
     def run(self, command):
-        """Run one line, and return its output."""
+        """Run one command line of the tutorial; return the output."""
         name, *arguments = shlex.split(command)
         if name == "export":
             self._exported = dict(one.split("=", 1) for one in arguments)
@@ -98,12 +98,12 @@ class Tour:
 
 
 def block(text):
-    """Return the tour as the page has it."""
+    """Return the tour's block in the text of the page."""
     return text[text.index(_BEGIN) :].partition("```")[0]
 
 
 def renewed(shown, run):
-    """Return the tour with its commands' present output; ``...`` replaces other lines."""
+    """Return the tour with current output, which the page's ``...`` may cut short."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")
@@ -115,7 +115,7 @@ def renewed(shown, run):
 
 
 def lasting(text):
-    """Return a tour without the texts that differ from run to run."""
+    """Return a tour in which placeholders replace texts that differ between runs."""
     for pattern, word in _PASSING:
         text = re.sub(pattern, word, text)
     return text
@@ -131,7 +131,7 @@ def toured(broker):
 
 
 def main():
-    """Print the tour; with ``--write`` put it into the page."""
+    """Print the tour with current output; with ``--write`` update the page."""
     text = PAGE.read_text("utf-8")
     with EmbeddedBroker() as broker, toured(broker) as tour:
         now = renewed(block(text), tour.run)

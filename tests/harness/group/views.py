@@ -1,4 +1,4 @@
-"""Views of one group: its members, their reports, and its holds."""
+"""Makes views of one group with its members, their reports, and its holds."""
 
 from attrs import evolve
 from kafka import TopicPartition
@@ -14,14 +14,14 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def facts(name, *assigned):
-    """Return a member as Kafka lists it."""
+    """Return a member as Kafka's group description lists it."""
     return MemberFacts(
         member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
     )
 
 
 def report(name, number=None, **changed):
-    """Return a member's report that a partition is quiet."""
+    """Return a member's report, in which its partition is quiet."""
     owned = {} if number is None else {"t": ((number, number),)}
     made = Report(
         group="g",
@@ -52,7 +52,7 @@ def hold(scope="@all", ttl_ms=None, **changed):
 
 
 def viewed(*seen, state="Stable", **changed):
-    """Return a view of members as Kafka lists them, and of reports."""
+    """Return a view of these members, as Kafka lists them, and of these reports."""
     members = tuple(one for one in seen if isinstance(one, MemberFacts))
     made = View(
         group="g",
@@ -68,7 +68,7 @@ def held(*seen, scope="@all", state="Stable", **changed):
 
 
 def commits(view, *several):
-    """Return the view of a group that has committed for these partitions."""
+    """Return a view in which the group has committed offsets of these partitions."""
     known = evolve(view.facts, committed=dict.fromkeys(several, 5))
     return evolve(view, facts=known)
 
@@ -91,11 +91,11 @@ KEEPS = report(
 
 
 def of_a(**reported):
-    """Return a group of one member, which owns one partition, with this report."""
+    """Return a view of one member that owns one partition and has this report."""
     view = commits(viewed(A, report("a", 0, **{"quiet": {}, **reported})), ZERO)
     return evolve(view, lags={ZERO: 4})
 
 
 def moved_by_silent(*seen):
-    """Return a group whose member B does not report, and goes on committing."""
+    """Return a view in which member B does not report, but keeps committing."""
     return viewed(A, B, report("a", 0), *seen, moves={ONE: Move(5, 9)})

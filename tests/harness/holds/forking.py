@@ -6,7 +6,7 @@ from tests.harness.processes import status_of
 
 
 def is_true_in_child(question):
-    """Return a call's result in a child; a child that waits in vain is killed."""
+    """Return whether a call's result is true in a forked child; kill a hanging child."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -1,4 +1,4 @@
-"""A ledger whose time stands still until a test moves it, and the log of its events."""
+"""Makes a ledger with a clock that a test sets, and logs the ledger's events."""
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -17,8 +17,8 @@ class Clock:
     A clock that a test sets.
 
     Attributes:
-        now: its time, in seconds.
-        on_look: called whenever the clock is read.
+        now: the current time, in seconds.
+        on_look: a function, called whenever the clock is read.
     """
 
     def __init__(self):
@@ -32,7 +32,7 @@ class Clock:
 
 
 class EventLog:
-    """A hook that keeps all events."""
+    """A hook that stores all events."""
 
     def __init__(self):
         self.events = []
@@ -44,7 +44,7 @@ class EventLog:
         return [one for one in self.events if isinstance(one, kind)]
 
     def only(self, kind):
-        """Return the one event of a kind; fail if there is not exactly one."""
+        """Return the only event of a kind; fail if there is not exactly one."""
         found = self.of(kind)
         message = f"{len(found)} {kind.__name__}, not one, among {self.names()}"
         assert len(found) == 1, message
@@ -55,23 +55,23 @@ class EventLog:
 
 
 def assign_to(ledger, partitions, cause=Cause.JOINED):
-    """Assign partitions; those that stay keep their ownership, the others begin one."""
+    """Assign partitions; those that stay assigned keep their ownership."""
     owned = ledger.owned()
     ledger.assign({tp: owned.get(tp, object()) for tp in partitions}, cause)
 
 
 def is_locked(ledger):
-    """Return whether some thread has the ledger's lock."""
-    return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
+    """Return whether any thread holds the ledger's lock."""
+    return repr(ledger._lock).startswith("<locked")  # ``locked()`` needs Python 3.14
 
 
 def handed(snapshot):
-    """Return everything that a call of ``assignment()`` returned, as scopes."""
+    """Return all partitions of an ``assignment()`` result as scopes."""
     return [Partition(*tp) for tps in snapshot.values() for tp in sorted(tps)]
 
 
 class LedgerLab:
-    """One ledger with a clock, a log of its events, and more hooks if wanted."""
+    """One ledger with a clock, a log of its events, and optional further hooks."""
 
     def __init__(self, *hooks, owns=()):
         self.clock, self.log = Clock(), EventLog()
@@ -97,7 +97,7 @@ class LedgerLab:
         self.ledger.remove([(scope, owner) for scope in scopes])
 
     def pause(self, *scopes, snapshot=None, **more):
-        """Make a plain pause; ``snapshot`` is the result of ``assignment()``."""
+        """Place a plain pause; ``snapshot`` is a result of ``assignment()``."""
         named = [] if snapshot is None else [(one, snapshot) for one in scopes]
         self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
 
@@ -107,7 +107,7 @@ class LedgerLab:
         self.ledger.remove(keys, by_application=True)
 
     def assignment(self):
-        """Return everything that ``assignment()`` returns now, by topic."""
+        """Return the assigned partitions by topic, as ``assignment()`` would."""
         assigned = self.ledger.view().assigned
         if self._assigned is not assigned:
             self._assigned = assigned
@@ -119,7 +119,7 @@ class LedgerLab:
 
     def poll(self, *assignments):
         """
-        Change the assignment within a ``poll``, to each of these in turn.
+        Change the assignment within a ``poll``, to each of these assignments in turn.
 
         Returns:
             The partitions that were quiet after each change.

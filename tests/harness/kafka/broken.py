@@ -1,4 +1,4 @@
-"""Records that raise: one that its deserializer refuses, one with a bad checksum."""
+"""Makes records that a deserializer refuses, or whose checksum is wrong."""
 
 import pytest
 from kafka.errors import CorruptRecordError
@@ -8,11 +8,11 @@ from tests.harness.kafka.fetches import batch, corrupted
 
 
 class PoisonError(Exception):
-    """Raised by a deserializer."""
+    """A deserializer has refused a value."""
 
 
 class Picky(Deserializer):
-    """A deserializer that refuses one value, until ``refused`` is changed."""
+    """A deserializer that refuses one value; a test may change ``refused``."""
 
     def __init__(self):
         self.refused = b"666"

@@ -1,4 +1,4 @@
-"""Makes answers to Fetches and puts them into the buffer, as the IO thread would."""
+"""Makes Fetch responses, and puts them into the buffer as the IO thread would."""
 
 from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
@@ -9,7 +9,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
-# The version of these answers.
+# The version of these responses.
 VERSION = 12
 
 
@@ -29,7 +29,7 @@ def corrupted(data):
 
 
 def answer(consumer, tp, offset, data, *, error=0):
-    """Put an answer to a Fetch of the current ownership into the buffer."""
+    """Put the response to a Fetch of the current ownership into the buffer."""
     fetcher = consumer._fetcher
     state = consumer._subscription.assignment.get(tp)
     is_ours = isinstance(state, OwnedPartitionState)

@@ -1,4 +1,4 @@
-"""Consumers that reach no broker, and a hook that keeps their events."""
+"""Defines fixtures for consumers without a broker, and for a hook that logs events."""
 
 from contextlib import ExitStack
 
@@ -11,13 +11,13 @@ from tests.harness.kafka.offline import offline
 
 @pytest.fixture
 def event_log():
-    """Return a hook that keeps events."""
+    """Return a hook that stores all events."""
     return EventLog()
 
 
 @pytest.fixture
 def safe(event_log):
-    """``safe(*topics, **configs)`` makes a consumer that reaches no broker."""
+    """Return ``safe(*topics, **configs)``, which makes a consumer without a broker."""
     with ExitStack() as stack:
 
         def make(*topics, **configs):

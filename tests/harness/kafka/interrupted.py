@@ -1,9 +1,9 @@
 """
-A program that reads from its own broker while a signal handler raises, in real time.
+Reads from an embedded broker while a signal handler raises, in real time.
 
-The program ends with status 0 if every record came once, in order, and each interrupted call
-raised the handler's exception. If a call never returns, the program prints the stacks of
-all threads and ends with status 1.
+The program exits with status 0 if every record was delivered once and in order, and
+each interrupted call raised the handler's exception. If a call never returns, the
+program prints the stacks of all threads and exits with status 1.
 """
 
 import argparse
@@ -28,13 +28,13 @@ OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
 PARTITIONS = 2
 FEWEST = 20
-"""The least number of places of a call that waits."""
+"""The minimum number of places in a call that waits."""
 LIMIT = 20
-"""Seconds after which a call counts as one that never returns."""
+"""The seconds after which a call is considered to hang."""
 
 
 class Reading:
-    """A consumer of two partitions, and the offsets of the records of each."""
+    """A consumer of two partitions, and the offsets that it received from each."""
 
     def __init__(self, broker, settings):
         broker.create_topic("t", PARTITIONS)
@@ -44,7 +44,7 @@ class Reading:
             group_id="g",
             auto_offset_reset="earliest",
             max_poll_records=3,
-            session_timeout_ms=60_000,  # a busy machine must not end the membership
+            session_timeout_ms=60_000,  # no timeout on a busy machine
             **broker.client_config,
             **settings,
         )
@@ -65,13 +65,13 @@ class Reading:
             self.got[tp] += [one.offset for one in records]
 
     def iterate(self):
-        """Take one record."""
+        """Consume one record by iteration."""
         for one in self.consumer:
             self.got[TopicPartition(one.topic, one.partition)].append(one.offset)
             break
 
     def read_all(self, place):
-        """Read the remaining records, and check that each came once and in order."""
+        """Read the remaining records; check that each was delivered once and in order."""
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         while any(len(got) < self.written for got in self.got.values()):
             self.poll()
@@ -85,14 +85,14 @@ class Reading:
 
 
 def everywhere(reading, call, every):
-    """Raise at one place in each call, Python's own waits included."""
+    """Repeat a call, and raise at another place each time, even in Python's own waits."""
     main = threading.main_thread()
     interrupts = Interrupts(
         (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main
     )
     for at in itertools.count(step=every):
         faulthandler.dump_traceback_later(LIMIT, exit=True)
-        has_come = interrupts.at(at, call)  # the call waits, as no record is left
+        has_come = interrupts.at(at, call)  # the call waits, because no record remains
         reading.write()
         reading.read_all(interrupts.place)
         if not has_come:
@@ -101,7 +101,7 @@ def everywhere(reading, call, every):
 
 
 def at_random(reading, seconds):
-    """Raise in about half of the polls, at a random moment."""
+    """Raise in about half of the polls, at a random time."""
     end = time.monotonic() + seconds
     polls = raised = 0
     while time.monotonic() < end:
@@ -133,7 +133,7 @@ def poll_with_limit(reading):
 
 
 def limit(_number, frame):
-    """Raise inside of a poll; after it the poll's records would be lost."""
+    """Raise only inside a poll, because after the call the records would be lost."""
     while frame is not None:
         if frame.f_code is SafeConsumer.poll.__code__:
             raise TimeLimitError
@@ -150,11 +150,11 @@ CALLS = {
 
 
 def main():
-    """Read the arguments, and run."""
+    """Parse the arguments, and run the program."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="leave out places between")
+    parser.add_argument("--every", type=int, default=1, help="try only each Nth place")
     parser.add_argument("--decoder", default="auto")
-    parser.add_argument("--seconds", type=float, help="raise at random for so long")
+    parser.add_argument("--seconds", type=float, help="raise at random, this long")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     random.seed(given.seed)

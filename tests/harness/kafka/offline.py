@@ -1,7 +1,7 @@
 """
-Consumers whose broker accepts connections and never answers.
+Makes consumers whose broker accepts connections but never answers.
 
-Calls that need no answer are tried on them in milliseconds.
+With such consumers, calls that need no answer can be tested in milliseconds.
 """
 
 import socket
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 @contextmanager
 def silent_broker():
     """
-    Listen, so that connecting succeeds, and answer nothing.
+    Accept connections, but never answer.
 
-    A closed port is not enough: upstream does not close the sockets of failed attempts,
-    and warnings are errors here.
+    A closed port does not suffice: upstream does not close the sockets of failed
+    attempts, and the resulting warnings are errors in tests.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -22,7 +22,7 @@ def silent_broker():
 
 @contextmanager
 def offline(kind, *topics, **configs):
-    """Make a consumer of the kind that reaches no broker, and close it."""
+    """Lend a consumer of this class, whose broker never answers."""
     with silent_broker() as address:
         consumer = kind(
             *topics, bootstrap_servers=address, api_version=(2, 3), **configs

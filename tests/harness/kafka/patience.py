@@ -1,4 +1,4 @@
-"""Settings of clients with long timeouts."""
+"""Makes client settings with long timeouts."""
 
 from kafka import KafkaConsumer
 
@@ -7,10 +7,10 @@ _WHOLE = "default_api_timeout_ms"
 
 def patient(request_ms, **more):
     """
-    Return settings by which an answer may take this many milliseconds.
+    Return client settings with a request timeout of this many milliseconds.
 
-    In kafka-python 3.1 the timeout of a whole call must not be shorter; 3.0 has no such
-    timeout.
+    In kafka-python 3.1 the timeout of a whole call must not be shorter than that of a
+    request. kafka-python 3.0 has no timeout of a whole call.
     """
     whole = {_WHOLE: request_ms} if _WHOLE in KafkaConsumer.DEFAULT_CONFIG else {}
     return {"request_timeout_ms": request_ms, **whole, **more}

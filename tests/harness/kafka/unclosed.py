@@ -1,4 +1,4 @@
-"""Ways to close a client in the middle of a connection, and warnings about its sockets."""
+"""Closes clients while they connect, and collects warnings about their sockets."""
 
 import gc
 import select
@@ -14,7 +14,7 @@ from kafka.errors import KafkaConnectionError
 from safeconsumer._kafka.network import HAS_BACKENDS
 
 _BOUND = 10_000.0
-# The default context would read the machine's certificates each time.
+# The default context would load the machine's certificates for each client.
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -27,7 +27,7 @@ def made(kind, server, protocol):
 
 
 def connecting(client):
-    """Return the future of a transport to the client's broker."""
+    """Start a connection to the client's broker; return the future of its transport."""
     (broker,) = client.cluster.bootstrap_brokers()
     until = time.monotonic() + _BOUND
     build = client._manager._build_transport
@@ -36,7 +36,7 @@ def connecting(client):
 
 @contextmanager
 def resource_warnings():
-    """Collect warnings about sockets that were not closed; the collector does not run."""
+    """Collect warnings about unclosed sockets; disable garbage collection in the block."""
     gc.collect()
     gc.disable()
     try:
@@ -60,9 +60,9 @@ def fail_in_the_handshake(kind, server):
 
 
 def close_while_it_connects(kind, server):
-    """Take no more connections, and close the client."""
+    """Let the server accept no connection, and close the client."""
     server.listen(0)
-    with socket.create_connection(server.getsockname()):  # everything that it holds
+    with socket.create_connection(server.getsockname()):  # fills the queue
         client = made(kind, server, "PLAINTEXT")
         transport = connecting(client)
         client._net.poll(0)
@@ -72,7 +72,7 @@ def close_while_it_connects(kind, server):
 
 
 def close_in_the_handshake(kind, server):
-    """Send no answer, and close the client."""
+    """Close the client while the server does not answer the handshake."""
     client = made(kind, server, "SSL")
     transport = connecting(client)
     client._net.poll(0)
@@ -85,7 +85,7 @@ def close_in_the_handshake(kind, server):
 
 
 def close_unsent(kind, server):
-    """Close a connection right after a request, and its client at once."""
+    """Close a connection right after a request, and then immediately its client."""
     client = made(kind, server, "PLAINTEXT")
     transport = connecting(client)
     client._net.poll(future=transport)

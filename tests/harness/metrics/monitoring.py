@@ -1,4 +1,4 @@
-"""The package's dashboard, alert rules and runbook."""
+"""Reads the package's dashboard, alert rules and runbook."""
 
 import json
 import re
@@ -10,7 +10,7 @@ FILES = {
     one.name: one.read_text("utf-8")
     for one in files("safeconsumer.metrics").joinpath("files").iterdir()
 }
-# Values that need quotes are JSON texts, which YAML has, too.
+# Values that need quotes are JSON strings, which are also valid YAML.
 _VALUE = re.compile(r"^ +(?:- )?(\w+): (.+)$", re.MULTILINE)
 
 
@@ -45,6 +45,6 @@ def queries():
 
 
 def filled(query, interval="10s"):
-    """Return a query of the dashboard with its variables as Grafana fills them in."""
+    """Return a query of the dashboard with variables replaced as Grafana does."""
     query = query.replace("$__rate_interval", interval)
     return re.sub(r"\$(console|group|instance)", ".*", query)

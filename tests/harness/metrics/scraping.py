@@ -1,4 +1,4 @@
-"""Metrics as a scrape returns them."""
+"""Reads metrics as a scrape returns them."""
 
 import shutil
 
@@ -14,11 +14,11 @@ from tests.harness.processes import ran
 
 PROMTOOL = shutil.which("promtool")
 PREFIX = "safeconsumer_"
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing")
 
 
 def values(*sources):
-    """Return the samples of one consumer by name and labels, without the consumer's names."""
+    """Return one consumer's samples by name and labels, without the consumer's own labels."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     found = {}
@@ -52,14 +52,14 @@ def promtool(*arguments, given=""):
 
 
 def console_text(served):
-    """Scrape the console."""
+    """Return the text of a scrape of the console."""
     registry = CollectorRegistry()
     registry.register(Figures(served.state))
     return generate_latest(registry).decode()
 
 
 def console_values(output):
-    """Return samples by name and labels, without the group's label."""
+    """Return the samples of a console by name and labels, without the group's label."""
     found = {}
     for family in text_string_to_metric_families(output):
         for one in family.samples:

@@ -1,4 +1,4 @@
-"""A Spark Connect server without any jar, as a process that can be killed."""
+"""Runs a Spark Connect server without any jar, as a process that can be killed."""
 
 import os
 import signal
@@ -15,21 +15,21 @@ from tests.harness.waiting import repeat_until
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _PLANNER = b"pyspark.sql.streaming.python_streaming_source_runner"
-# Spark gives each of its Python processes ten seconds to connect, and no setting changes
-# that: a busy machine takes longer.
+# Spark gives each of its Python processes ten seconds to connect, which is too short on
+# a busy machine, and no setting changes that time.
 _TOO_LATE = "connect back"
 _LIMIT = 120.0
 
 
 class ConnectServer:
     """
-    Runs a server, of which :meth:`session` is a client.
+    Runs a server; :meth:`session` makes a client.
 
-    A context manager: it ends the server.
+    The context manager kills the server.
     """
 
     def __init__(self, folder, **settings):
-        import pyspark  # noqa: PLC0415  only where it is installed
+        import pyspark  # noqa: PLC0415  only if it is installed
 
         self._home = Path(pyspark.__path__[0])
         self._log = folder / "connect.log"
@@ -49,7 +49,7 @@ class ConnectServer:
         self._running.close()
 
     def _close_clients(self):
-        # A client whose server is gone would try again for minutes while Python ends.
+        # A client without its server would retry for minutes while Python exits.
         while self._clients:
             self._clients.pop().close()
 
@@ -77,16 +77,16 @@ class ConnectServer:
             time.sleep(0.05)
 
     def kill(self):
-        """Kill the server, and the Python processes that it started, at once."""
+        """Kill the server together with the Python processes that it started."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._running.close()
         self._close_clients()
 
     def planners(self):
-        """Return the ids of the processes that plan the batches of its queries."""
+        """Return the ids of the processes that plan the batches of the server's queries."""
         found = []
         for one in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # the process has ended
+            with suppress(OSError):  # the process has exited
                 command = (one / "cmdline").read_bytes()
                 if (
                     _PLANNER in command
@@ -96,12 +96,12 @@ class ConnectServer:
         return found
 
     def remote(self, session=None):
-        """Return the address, with a session of that id, if there is one."""
+        """Return the server's address, with the id of a session if one is given."""
         more = "" if session is None else f"/;session_id={session}"
         return f"sc://127.0.0.1:{self._port}{more}"
 
     def session(self, id_=None):
-        """Return a client's session, a new one or that of an id, with the source."""
+        """Return a new client with our source, in a new session or the one with this id."""
         from pyspark.sql.connect.session import (  # noqa: PLC0415  if installed
             SparkSession,
         )
@@ -123,14 +123,14 @@ class ConnectServer:
 
 
 class KeptQueries:
-    """A query for each lake, started again if a busy machine made its start fail."""
+    """Runs a query for each lake; restarts queries that a busy machine started too late."""
 
     def __init__(self, lakes, **how):
         self._how = how
         self._queries = {lake: lake.start(**how) for lake in lakes}
 
     def revive(self):
-        """Restart the queries whose start failed; return whether none had failed."""
+        """Restart the queries whose start failed; return whether no start had failed."""
         failed = {
             lake: error
             for lake, query in self._queries.items()
@@ -142,6 +142,6 @@ class KeptQueries:
         return not failed
 
     def are_over(self):
-        """Return whether all have ended by themselves; revive those that have not."""
+        """Return whether all queries have finished without an error; revive failed ones."""
         is_over = not any(query.isActive for query in self._queries.values())
         return self.revive() and is_over

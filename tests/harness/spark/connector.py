@@ -1,11 +1,12 @@
 """
-Spark's Kafka connector and Delta, fetched by Maven for each Spark that is tested.
+Downloads Spark's Kafka connector and Delta with Maven, for each tested Spark.
 
-``python -m tests.harness.spark.connector`` fetches those for the installed pyspark,
-once per user, and prints the folders. ``--turn`` only prints the Spark that is tested
-today, chosen by the day of the last commit, so that each version has its turn and a run
-of the same commit is the same; ``--all`` prints all versions, the newest first,
-``--newest`` prints the newest of these: pip may have a later one.
+``python -m tests.harness.spark.connector`` downloads the jars for the installed
+pyspark, once per user, and prints the folders. ``--turn`` only prints the version of
+Spark to test. The day of the last commit selects this version, so that all versions
+take turns and the same commit is always tested with the same version. ``--all`` prints
+all tested versions, the newest first; ``--newest`` prints the newest tested version,
+which may be older than pip's.
 """
 
 import subprocess
@@ -19,16 +20,16 @@ from tests.harness.brokers.jars import cache_folder, fetched
 
 @frozen
 class Jars:
-    """The jars that Maven fetches for one Spark."""
+    """The versions of the jars that Maven downloads for one Spark."""
 
     scala: str  # the Scala version of pyspark's jars
-    # the version of the token provider; not every mirror has that of Spark's own version, and
-    # it is only used with delegation tokens
+    # the version of the token provider, which only delegation tokens use; not every
+    # mirror has the provider of Spark's own version
     tokens: str
-    clients: str  # the version of Kafka's clients that the connector names
-    pool: str  # the version of commons-pool2 that the connector names
-    delta: tuple[str, str]  # the artifact of Delta and its version
-    # the jars that Delta needs besides its storage
+    clients: str  # the version of kafka-clients that the connector requires
+    pool: str  # the version of commons-pool2 that the connector requires
+    delta: tuple[str, str]  # Delta's artifact and its version
+    # the names of the kernel jars that Delta needs
     kernels: tuple[str, ...] = ("api", "defaults", "unitycatalog")
 
 
@@ -54,7 +55,8 @@ KNOWN = {
 
 _DAY = 86_400
 
-# Each jar is fetched by itself: its dependencies are in Spark, or not in every mirror.
+# Each jar is downloaded without its dependencies, which are in Spark or absent in some
+# mirrors.
 _DEPENDENCY = """
     <dependency>
       <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
@@ -73,18 +75,18 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def version():
-    import pyspark  # noqa: PLC0415  only where it is installed
+    import pyspark  # noqa: PLC0415  only if it is installed
 
     return str(pyspark.__version__)
 
 
 def newest():
-    """Return the version of the newest Spark that is tested."""
+    """Return the newest tested version of Spark."""
     return next(iter(KNOWN))
 
 
 def turn():
-    """Return the version of Spark whose turn it is."""
+    """Return the version of Spark to test with the last commit."""
     command = ["git", "log", "-1", "--format=%ct"]
     shown = subprocess.run(  # noqa: S603  our own command line
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
@@ -93,7 +95,7 @@ def turn():
 
 
 def folder():
-    """Return the folder of the connector's jars, which exists only when it is complete."""
+    """Return the folder of the connector's jars, which exists only if it is complete."""
     return cache_folder() / f"spark-kafka-{version()}"
 
 
@@ -103,7 +105,7 @@ def delta():
 
 
 def fetch():
-    """Return the folders of the jars, after Maven has fetched them if need be."""
+    """Return the folders of the jars; let Maven download missing ones."""
     if version() not in KNOWN:
         msg = (
             f"pyspark is {version()}; the tests know {', '.join(KNOWN)}: "
@@ -149,4 +151,4 @@ def _answer(asked):
 
 
 if __name__ == "__main__":
-    print(_answer(sys.argv[1:]))  # noqa: T201  a command's answer
+    print(_answer(sys.argv[1:]))  # noqa: T201  a command's output

@@ -1,10 +1,10 @@
 """
-A driver that can be killed: ``python -m tests.harness.spark.driver``.
+Runs a Spark driver that a test can kill: ``python -m tests.harness.spark.driver``.
 
-The driver streams two topics into Parquet, a Delta table, or files that a function writes for
-each batch (``foreachBatch``). The option ``holds`` holds partitions. In the middle of a
-batch, when a task has read some rows, the driver makes a file, and goes on once another
-file is there.
+The driver streams two topics into Parquet, a Delta table, or files that a function
+writes for each batch (``foreachBatch``). The file ``holds`` has the scopes to hold.
+During a batch, after a task has read some rows, the driver creates a file, and waits
+until another file exists.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.harness.waiting import code_of, repeat_until
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
-    from pyspark.sql import functions  # noqa: PLC0415  if installed
+    from pyspark.sql import functions  # noqa: PLC0415  only if it is installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
 
@@ -43,7 +43,7 @@ def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
         .option("holds", (folder / "holds").read_text())
         .load()
     )
-    # Without Arrow the function needs no pandas.
+    # Without Arrow this function does not need pandas.
     paused = functions.udf(Pausing(folder), "long", useArrow=False)
     rows = frame.select("topic", "partition", paused("offset").alias("offset"))
     checkpoint = str(folder / "checkpoint")
@@ -62,15 +62,15 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": (
         "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),
-    "spark.databricks.delta.snapshotPartitions": "2",  # two cores, and little data
+    "spark.databricks.delta.snapshotPartitions": "2",  # for two cores and little data
 }
 
 
 class Writing:
     """
-    Writes each batch into a folder of its number, and replaces older content.
+    Writes each batch to a folder named after its number, and replaces older content.
 
-    If a batch runs again, it leaves no row twice.
+    A repeated batch therefore duplicates no row.
     """
 
     def __init__(self, folder):
@@ -81,7 +81,7 @@ class Writing:
 
 
 class Driven:
-    """A driver as a process, over the lake's topics."""
+    """Runs a driver as a process that reads a lake's topics."""
 
     def __init__(self, lake, master="local[2]", kind="parquet"):
         self.lake = lake
@@ -120,7 +120,7 @@ class Driven:
         self.go.unlink(missing_ok=True)
         with self.running() as driver:
             self.await_middle(driver)
-            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers at once
+            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers together
 
     def finish(self):
         self.go.touch()

@@ -1,4 +1,4 @@
-"""One Spark session for all tests; a lake and an operator for each."""
+"""Defines fixtures: one Spark session for all tests, a lake and an operator for each."""
 
 import os
 import sys
@@ -20,11 +20,11 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Options of every JVM that a test starts, also of its clusters and programs. A JVM lives
-# for seconds: half of its CPU time went into compiling code that runs a few times.
+# Options of every JVM that a test starts, including those of clusters and programs. A
+# JVM lives for seconds, and without these options compiling takes half of its CPU time.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The user's defaults for programs that tests run as users do. Delta would read a table
-# of ten files in 50 tasks, on two cores.
+# A user's Spark defaults, for programs that tests run like a user. By default Delta
+# would read a table of ten files in 50 tasks, on two cores.
 DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
@@ -34,7 +34,7 @@ DEFAULTS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def quick(tmp_path_factory):
-    """Let JVMs start quickly, unless the user has set options."""
+    """Make JVMs start quickly, unless the user has set options."""
     folder = tmp_path_factory.mktemp("conf")
     lines = "".join(f"{name} {value}\n" for name, value in DEFAULTS.items())
     (folder / "spark-defaults.conf").write_text(lines)
@@ -49,7 +49,7 @@ def session_with(jars=None, master="local[2]", **settings):
     """Return a session with these jars, or with the shim and the connector."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would take PATH's python3
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would run PATH's python3
     jars = safe.jars(connector.folder()) if jars is None else jars
     builder = SparkSession.builder.master(master)
     for name, value in {**SETTINGS, **settings, "spark.jars": jars}.items():
@@ -60,8 +60,8 @@ def session_with(jars=None, master="local[2]", **settings):
 
 
 @pytest.fixture(scope="session")
-def spark(quick):  # noqa: ARG001 - has to come before its JVM
-    """Lend a session with everything that safekafka needs."""
+def spark(quick):  # noqa: ARG001 - must precede the JVM
+    """Lend a session with all jars for safekafka."""
     session = session_with()
     yield session
     session.stop()
@@ -95,11 +95,11 @@ def operator(kafka_broker):
 @pytest.fixture
 def lake(
     spark,
-    controller,  # noqa: ARG001 - registered, nothing held
+    controller,  # noqa: ARG001 - registers the source, lifts all holds
     kafka_broker,
     tmp_path,
 ):
-    """Lend topics and a folder; end running queries afterwards."""
+    """Lend topics and a folder; stop running queries afterwards."""
     yield Lake(spark, kafka_broker, tmp_path)
     for query in spark.streams.active:
         query.stop()

@@ -1,4 +1,4 @@
-"""A controller with one stream, without Spark and Kafka; it asks as the shim does."""
+"""Runs a controller with one stream, without Spark and Kafka, and queries it."""
 
 from urllib.parse import parse_qsl, urlencode
 
@@ -20,7 +20,7 @@ LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 
 class Elsewhere(ControlFollower):
-    """Control topics that may be out of reach."""
+    """Control topics that a test can make unreachable."""
 
     def __init__(self):
         self.trouble = None
@@ -41,16 +41,16 @@ class Elsewhere(ControlFollower):
         return self.known_holds()
 
 
-class Refused(Exception):  # noqa: N818 - an answer
-    """Raised if the answer was no."""
+class Refused(Exception):  # noqa: N818 - no error
+    """The controller's answer was a refusal."""
 
 
-class Undecided(Exception):  # noqa: N818 - an answer
-    """Raised if an answer does not count."""
+class Undecided(Exception):  # noqa: N818 - no error
+    """The controller's answer was no decision."""
 
 
 def asked(bridge, question, **facts):
-    """Ask as the shim does, and judge the answer as it does."""
+    """Send the controller a question as the shim does; raise as the shim does."""
     about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
     text = bridge.apply(question, urlencode({**about, **facts}))
     assert text.startswith(f"{urlencode(about)}&verdict=")
@@ -72,7 +72,7 @@ class Spark(SparkQueries):
 
 
 class Files:
-    """The skips of a checkpoint, kept as Spark's file system does."""
+    """The files of a checkpoint's skips, in memory instead of Spark's file system."""
 
     def __init__(self):
         self.texts = {}
@@ -85,7 +85,7 @@ class Files:
 
 
 class Topics:
-    """A cluster that reports where partitions begin, and the topic ids."""
+    """A cluster that reports the first offsets of partitions, and topic ids."""
 
     errors = (OSError,)
 
@@ -99,7 +99,7 @@ class Topics:
         return {tp: self.first.get(tp, 0) for tp in partitions}
 
     def fail(self, _partitions, _until):
-        """Raise, in the place of ``firsts``, while the cluster does not answer."""
+        """Replace ``firsts``: raise as if the cluster did not answer."""
         self.asked += 1
         raise OSError
 
@@ -111,7 +111,7 @@ class Topics:
 
 
 class DeciderLab:
-    """A controller with one stream, and questions as the shim asks them."""
+    """A controller with one stream, which a test queries as the shim does."""
 
     def __init__(self, *, fails_on_loss=True):
         self.events = []
@@ -145,16 +145,16 @@ class DeciderLab:
         return asked(self.controller.bridge, question, **{**about, **facts})
 
     def plan(self, limit="maximum", question="plan", **more):
-        """Ask for the end of a batch from START to LATEST, once."""
+        """Request one plan of a batch from START to LATEST."""
         latest = offsets.render(LATEST)
         facts = {"start": offsets.render(START), "end": latest, "latest": latest}
         return self.ask(question, limit=limit, **{**facts, **more})
 
     def batch(self, start, latest, between=None, end=None, number=7):
         """
-        Plan a batch; an ``end`` is the one that the source found by its limit.
+        Plan a batch; ``end`` is the end that the source has chosen by its own limit.
 
-        ``between`` is called while a limiter with a minimum is asked.
+        ``between`` is called between the two requests of a limiter with a minimum.
         """
         limit = "none" if end is None else "maximum"
         planned = {

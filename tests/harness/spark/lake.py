@@ -1,4 +1,4 @@
-"""Topics with known records, and streams that write them into a lake."""
+"""Fills topics with known records, and runs streams that write them to a lake."""
 
 import json
 import time
@@ -12,9 +12,9 @@ from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
 from tests.harness.waiting import repeat_until
 
-# Seconds; other programs may load the machine, too.
+# In seconds, for a machine that other programs load, too.
 LIMIT = 240.0
-# The last digit of the offset at which a task waits: some of its rows have passed.
+# The last digit of the offset at which a task waits, after it has passed some rows.
 _MIDDLE = 5
 
 
@@ -34,11 +34,11 @@ class Lake:
         self.expected = Counter()
 
     def produce(self, topic, count):
-        """Write this many records into each partition of a topic."""
+        """Write this many records to each partition of a topic."""
         self._write(numbered(topic, *[count] * self.partitions))
 
     def produce_values(self, topic, partition, *values):
-        """Write these values into a partition."""
+        """Write these values to a partition."""
         self._write(
             {"topic": topic, "partition": partition, "value": one} for one in values
         )
@@ -56,7 +56,7 @@ class Lake:
             self.produce(topic, count)
 
     def adapted(self, example):
-        """Return a page's code, with this run's address, topics and folders."""
+        """Return a page's code with the addresses, topics and folders of this run."""
         places = {
             "localhost:9092": self.broker.bootstrap,
             '"orders"': f'"{self.orders}"',
@@ -70,7 +70,7 @@ class Lake:
         return code
 
     def stream(self, options, format_="safekafka"):
-        """Return both topics as a streaming frame; underscores of options are dots."""
+        """Return both topics as a streaming frame; underscores in options become dots."""
         return (
             self.spark.readStream.format(format_)
             .option("kafka.bootstrap.servers", self.broker.bootstrap)
@@ -81,11 +81,11 @@ class Lake:
         )
 
     def start(self, *, format_="safekafka", trigger=None, **options):
-        """Begin to write both topics."""
+        """Start a query that writes both topics to the lake."""
         return self.write(self.stream(options, format_), trigger)
 
     def start_pausing(self, functions, trigger, name="", **options):
-        """Begin to write; tasks stop in the middle as long as there is no file ``go``."""
+        """Start a query whose tasks stop after some rows until the file ``go`` exists."""
         from pyspark.sql import types  # noqa: PLC0415  if installed
 
         pausing = Pausing(self.data.parent)
@@ -95,7 +95,7 @@ class Lake:
         return self.write(frame, trigger, name)
 
     def write(self, frame, trigger=None, name=""):
-        """Begin to write a frame; a run ends by itself unless a trigger is given."""
+        """Start a query that writes a frame; the default trigger is AvailableNow."""
         writer = frame.writeStream.format("parquet").option("path", str(self.data))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         writer = writer.trigger(**(trigger or {"availableNow": True}))
@@ -107,22 +107,22 @@ class Lake:
         return progress(query)
 
     def rows(self, *topics):
-        """Count the lake's records, of all topics or of these."""
+        """Count the lake's records, of these topics or of all."""
         return _of(sink.rows(self.data), topics)
 
     def produced(self, *topics):
-        """Count the produced records, of all topics or of these."""
+        """Count the produced records, of these topics or of all."""
         return _of(self.expected, topics)
 
 
 class Pausing:
-    """Passes offsets on; a task stops among its first ones until the test releases it."""
+    """Returns each offset; stops a task among its first offsets until a test releases it."""
 
     def __init__(self, folder):
         self._folder = str(folder)
 
     def __call__(self, offset):
-        """Return the offset; a file shows that a task is at work."""
+        """Return the offset; create a file before the task stops."""
         folder = Path(self._folder)
         if offset % 10 == _MIDDLE and not (folder / "go").exists():
             (folder / "in-the-middle").touch()
@@ -132,7 +132,7 @@ class Pausing:
 
 
 def dotted(options):
-    """Return options by their own names, which have dots."""
+    """Return options with dots in place of the underscores in their names."""
     return {name.replace("_", "."): str(one) for name, one in options.items()}
 
 
@@ -140,7 +140,7 @@ def progress(query):
     """
     Return the recent progress of a query, oldest first, as plain values.
 
-    Spark 3.5 returns dictionaries there, later versions return objects.
+    Spark 3.5 has dictionaries in ``recentProgress``, later versions have objects.
     """
     return [
         one if type(one) is dict else json.loads(one.json)
@@ -154,7 +154,7 @@ def metrics(batches):
 
 
 def until(is_so, query=None, limit=LIMIT):
-    """Return once a condition holds; fail when time is over or the query has died."""
+    """Return once a condition holds; raise at the time limit or if the query has failed."""
 
     def last():
         return "no query" if query is None else str(query.lastProgress)

@@ -1,4 +1,4 @@
-"""An operator of the group that streams obey."""
+"""Holds and lifts partitions as an operator of the group that streams obey."""
 
 from contextlib import contextmanager
 
@@ -15,7 +15,7 @@ from tests.harness.group.team import Team
 
 
 class Operator:
-    """Writes on control topics of its own, and reads them."""
+    """An operator with control topics of its own, which it writes and reads."""
 
     def __init__(self, broker):
         self.team = Team(broker, partitions=1, records=0)
@@ -29,7 +29,7 @@ class Operator:
         self.team.operator_lifts(*scopes)
 
     def options(self):
-        """Return the options of a stream that obeys it."""
+        """Return the options of a stream that obeys this operator."""
         return {
             "holds.control": "true",
             "holds.group": self.group,
@@ -39,12 +39,12 @@ class Operator:
         }
 
     def reporting(self):
-        """Return the options of a stream that obeys it, and reports."""
+        """Return the options of a stream that obeys this operator and sends reports."""
         status = str(self.team.settings.status_topic)
         return {**self.options(), "holds.statusTopic": status}
 
     def judged(self, lake, since=0.0):
-        """Judge a lake's checkpoint, as if each hold were older by this many seconds."""
+        """Judge a lake's checkpoint as if each hold were ``since`` seconds older."""
         found = checkpoint_of("c", dict(checkpoints._read_local(lake.checkpoint)))
         control = read_control(lake.broker.client_config, self.topic)
         older = tuple(evolve(one, start=one.start - since) for one in control.spans)
@@ -52,7 +52,7 @@ class Operator:
         return judged(found, evolve(control, spans=older), self.group)
 
     def obeying(self, code):
-        """Return a page's code, which obeys this operator in place of the page's."""
+        """Return a page's code with the topic and the group of this operator."""
         topic = f'option("holds.topic", "{self.topic}")'
         known = 'option("holds.control", "true")'
         code = code.replace(known, f"{known}.{topic}")
@@ -72,7 +72,7 @@ class Operator:
             yield look
 
     def states(self):
-        """Return the states that streams have reported, in order."""
+        """Return all states that streams have reported, in order."""
         tp = TopicPartition(str(self.team.settings.status_topic), 0)
         consumer = KafkaConsumer(**self.team.broker.client_config)
         found = []

@@ -1,4 +1,4 @@
-"""The marker of the Spark tests; ``tests/conftest.py`` calls these hooks."""
+"""Implements the marker of the Spark tests; ``tests/conftest.py`` calls these hooks."""
 
 import shutil
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ import pytest
 
 from tests.harness.spark import connector
 
-_MEANING = "spark(since): needs pyspark, at least that one, Java and Spark's connector"
+_MEANING = "spark(since): needs Java, Spark's connector and at least this pyspark"
 
 
 def pytest_configure(config):
@@ -16,10 +16,10 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """
-    Skip tests that need Spark if it is missing, and name the missing part.
+    Skip the Spark tests if a requirement is missing, and name that requirement.
 
-    A test of newer Sparks than the installed one is left out, and runs when its Spark
-    has its turn.
+    A test that needs a newer Spark than the installed one is deselected; it runs on
+    days on which such a version has its turn.
     """
     _leave_out(config, items)
     marked = [item for item in items if item.get_closest_marker("spark")]

@@ -1,4 +1,4 @@
-"""A stream of the Python source without Spark: its planner, and its readers in turn."""
+"""Runs a stream of the Python source without Spark, by its planner and its readers."""
 
 from collections import Counter
 from uuid import uuid4
@@ -14,9 +14,9 @@ from tests.harness.spark.lake import dotted
 
 class Planned:
     """
-    A topic, and a stream that reads it as Spark would, batch by batch.
+    A topic, and a stream that reads the topic batch by batch as Spark would.
 
-    A context manager: it closes the planner.
+    The context manager closes the planner.
     """
 
     def __init__(self, broker, partitions=1, topic=None, **topic_settings):
@@ -46,7 +46,7 @@ class Planned:
         return KafkaAdminClient(**self.broker.client_config)
 
     def produce(self, *counts, topic=None, prefix=b""):
-        """Write this many records into each partition; their values have this prefix."""
+        """Write this many records to each partition; all values start with the prefix."""
         producer = KafkaProducer(**self.broker.client_config)
         records = numbered(topic or self.topic, *counts)
         try:
@@ -74,7 +74,7 @@ class Planned:
         }
 
     def start(self, **more):
-        """Begin a run of the query, from where the previous run ended."""
+        """Start a run of the query at the end of the previous run."""
         self.end()
         self._options = dotted(more)
         self.settings = settings.parse(self.options())
@@ -84,7 +84,7 @@ class Planned:
         return self._planner
 
     def plan(self, most=None):
-        """Plan a batch; return its start and its end."""
+        """Plan a batch; return its start and end offsets."""
         planner = self._planner or self.start()
         return self.at, planner.end(self.at, most)
 
@@ -92,7 +92,7 @@ class Planned:
         return self._planner.tasks(start, end)
 
     def batch(self, most=None):
-        """Plan a batch and read it; return its records in order."""
+        """Plan and read a batch; return its records in order."""
         start, end = self.plan(most)
         found = [row for task in self.tasks(start, end) for row in self.read(task)]
         self.at = end
@@ -107,7 +107,7 @@ class Planned:
         ]
 
     def range(self, start, end, **more):
-        """Return the offsets of a range of partition 0, read without a plan."""
+        """Read a range of partition 0 without a plan; return the offsets."""
         found = settings.parse(self.options(**more))
         wanted = reading.Range(self.topic, 0, start, end)
         return [one.offset for rows in reading.read(found, wanted) for one in rows]
@@ -119,7 +119,7 @@ class Planned:
 
 
 def close(kept):
-    """Close the readers that are kept between tasks."""
+    """Close the readers that the source keeps between tasks."""
     while kept:
         kept.popitem()[1].close()
 

@@ -1,11 +1,11 @@
 """
-Compiles the shim, which the checkout keeps as a jar beside its sources.
+Compiles the shim, whose jar the checkout keeps beside the sources.
 
-``python -m tests.harness.spark.shim`` makes that jar again, with the ``javac`` in
-``PATH`` and the jars of ``SPARK_HOME`` or of the installed pyspark; with ``--check`` it
-only fails if the jar is not what these make. The classes are the same for each Spark
-from 3.5 to 4.2, byte for byte, but another release of ``javac`` may make others: so the
-jar names its sources and the JDK.
+``python -m tests.harness.spark.shim`` rebuilds the jar, with the ``javac`` in ``PATH``
+and the jars of ``SPARK_HOME`` or of the installed pyspark. With ``--check`` the command
+only fails if a rebuilt jar would differ. Every Spark from 3.5 to 4.2 yields the same
+classes, byte for byte, but another release of ``javac`` may not. The manifest of the
+jar therefore records the digest of the sources and the JDK.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from safeconsumer.spark import platforms, provision
 SOURCES = provision.JAR.parent / "src" / "main"
 RELEASE = str(platforms.JAVA)
 MANIFEST = "META-INF/MANIFEST.MF"
-_SAME_DATE = (1980, 1, 1, 0, 0, 0)  # the same classes make the same jar
+_SAME_DATE = (1980, 1, 1, 0, 0, 0)  # makes the jar reproducible
 
 
 def digest(sources=SOURCES):
-    """Return the digest of all sources, with their names."""
+    """Return the digest of the names and contents of all sources."""
     found = hashlib.sha256()
     for file in sorted(path for path in sources.rglob("*") if path.is_file()):
         found.update(file.relative_to(sources).as_posix().encode())
@@ -35,14 +35,14 @@ def digest(sources=SOURCES):
 
 
 def facts(jar):
-    """Return the sources and the JDK that a jar names."""
+    """Return the entries of a jar's manifest, such as the sources' digest and the JDK."""
     with zipfile.ZipFile(jar) as opened:
         text = opened.read(MANIFEST).decode()
     return dict(line.split(": ", 1) for line in text.splitlines() if line)
 
 
 def compiled(target, sources=SOURCES):
-    """Put a jar of these sources at a path, and return that."""
+    """Compile these sources to a jar at a path; return the path."""
     javac = shutil.which("javac")
     jars = [home / "jars" for home in platforms.spark_homes()]
     if javac is None or not any(one.is_dir() for one in jars):
@@ -57,7 +57,7 @@ def compiled(target, sources=SOURCES):
         manifest = {
             "Manifest-Version": "1.0",
             "Build-Jdk": _jdk(javac),
-            # A line has at most 72 bytes; this one has so many.
+            # A line may have at most 72 bytes, which is the length of this line.
             "Source": digest(sources),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in manifest.items())
@@ -67,7 +67,7 @@ def compiled(target, sources=SOURCES):
 
 
 def _jdk(javac):
-    """Return the release of the compiler, such as 17."""
+    """Return the compiler's release, such as 17."""
     command = [javac, "-version"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
     return re.search(r"javac (\d+)", shown.stdout + shown.stderr)[1]
@@ -86,13 +86,13 @@ def _pack(folder, jar):
 
 
 def contents(jar):
-    """Return the files in a jar, by name."""
+    """Return the content of each file in a jar, by name."""
     with zipfile.ZipFile(jar) as opened:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
 def check():
-    """Return the reason why the checkout's jar does not fit its sources; empty if it does."""
+    """Return why the checkout's jar does not fit its sources; empty if it does."""
     if facts(provision.JAR)["Source"] != digest():
         return f"{provision.JAR} is not of its sources: make it anew (this, bare)"
     with tempfile.TemporaryDirectory() as scratch:

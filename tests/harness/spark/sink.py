@@ -1,4 +1,4 @@
-"""Reads the rows that a stream has written, without Spark: an independent oracle."""
+"""Reads the rows that a stream has written, without Spark, as an independent check."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ def rows(folder):
 
 
 def delta_rows(folder):
-    """Count each (topic, partition, offset) of a Delta table, by its own log."""
+    """Count each (topic, partition, offset) of a Delta table, according to its log."""
     there = set()
     for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in entry.read_text().splitlines():
@@ -25,13 +25,13 @@ def delta_rows(folder):
 
 
 def folder_rows(folder):
-    """Count each (topic, partition, offset) of folders that Spark has written as a whole."""
+    """Count each (topic, partition, offset) in the folders that Spark has completed."""
     whole = [one.parent for one in folder.glob("*/_SUCCESS")]
     return _rows_of(file for one in whole for file in one.glob("*.parquet"))
 
 
 def count(folder):
-    """Count the rows of folders that Spark has written as a whole, anywhere below."""
+    """Count the rows in all completed folders at any depth."""
     from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 
     whole = [one.parent for one in folder.rglob("_SUCCESS")]
@@ -58,7 +58,7 @@ def _rows_of(files):
 
 
 def committed(folder):
-    """Return the files that the sink's log names; failed batches left the others."""
+    """Return the files in the sink's log; failed batches have left the other files."""
     log = folder / "_spark_metadata"
     names = sorted(
         (int(one.name), one) for one in log.glob("[0-9]*") if one.suffix == ""

@@ -1,4 +1,4 @@
-"""A client of the kit's cluster that sends single requests, without a network."""
+"""Sends single requests to the test kit's cluster, without a network."""
 
 import struct
 from random import Random
@@ -15,7 +15,7 @@ ADDRESSES = [("one", 9092), ("two", 9092), ("three", 9092)]
 
 
 class Clock:
-    """Makes scheduled calls when the test lets time pass."""
+    """A clock that makes scheduled calls when a test advances it."""
 
     def __init__(self, now=0.0):
         self.now = now
@@ -46,19 +46,19 @@ class Call:
 
 
 def cluster_of(brokers=1):
-    """Make a cluster, and the clock by which a test lets its time pass."""
+    """Make a cluster, and the clock with which a test advances the cluster's time."""
     clock = Clock(now=1_000_000.0)
     cluster = Cluster(
         ADDRESSES[:brokers],
         call_later=clock.schedule,
         wall=lambda: clock.now,
-        random=Random(1),  # noqa: S311 nothing is secret
+        random=Random(1),  # noqa: S311 no secret
     )
     return cluster, clock
 
 
 class Client:
-    """One connection, and its answers in the order in which they came."""
+    """One connection, with the responses in the order of their arrival."""
 
     def __init__(self, cluster, node=1, origin=None):
         self.answers = []
@@ -68,7 +68,7 @@ class Client:
         self.connection = cluster.connect(node, self._take, self._closed, origin)
 
     def send(self, request, version):
-        """Send a request; its answer may come later."""
+        """Send a request, whose response may arrive later."""
         self._count += 1
         request.API_VERSION = version
         request.with_header(correlation_id=self._count, client_id="test")
@@ -76,14 +76,14 @@ class Client:
         self.connection.receive(bytes(request.encode(header=True, framed=True)))
 
     def ask(self, request, version):
-        """Send a request and return its answer, which must come at once."""
+        """Send a request; return the response, which must arrive immediately."""
         before = len(self.answers)
         self.send(request, version)
         assert len(self.answers) == before + 1, "no answer yet"
         return self.answers[-1]
 
     def produce(self, topic, records, partition=0, txn=None):
-        """Write a batch, and return the partition's answer."""
+        """Write a batch; return the partition's part of the response."""
         kind = ProduceRequest.TopicProduceData
         data = kind.PartitionProduceData(index=partition, records=records)
         request = ProduceRequest(
@@ -104,14 +104,14 @@ class Client:
 
 
 def with_topic(*partitions_and_settings):
-    """Make a cluster with the topic ``t``; return it with a client."""
+    """Make a cluster with the topic ``t``; return the cluster and a client."""
     cluster, _ = cluster_of()
     cluster.create_topic("t", *partitions_and_settings)
     return cluster, Client(cluster)
 
 
 def batch(*values, **how):
-    """Make a batch of records with the key ``k``, as a producer does."""
+    """Make a batch of records as a producer does, by default with the key ``k``."""
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     how = {"is_transactional": False, **plain, **how}
     key = how.pop("key", b"k")
@@ -124,7 +124,7 @@ def batch(*values, **how):
 
 
 def fetch(*asked, topic="t", wait=0, session=(0, -1), **more):
-    """Ask for records of partitions from offsets on."""
+    """Make a Fetch request for pairs of a partition and an offset."""
     kind = FetchRequest.FetchTopic
     partitions = [
         kind.FetchPartition(
@@ -152,7 +152,7 @@ def fetch(*asked, topic="t", wait=0, session=(0, -1), **more):
 
 
 def records_in(answer):
-    """Return offsets and values of a Fetch's answer."""
+    """Return the offsets and values in a Fetch response."""
     found = []
     for topic in answer.responses:
         for partition in topic.partitions:

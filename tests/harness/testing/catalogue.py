@@ -1,4 +1,4 @@
-"""All cases, in the order of their tables."""
+"""Lists all cases in the order of their modules."""
 
 from attrs import frozen
 
@@ -28,9 +28,9 @@ class Case:
 
     Attributes:
         name: the test's name, with hyphens.
-        part: the title of its module.
-        run: plays it; raises an error of :mod:`safeconsumer.testing.cases.outcomes` if
-            a client breaks the rule.
+        part: the title of the case's module.
+        run: the function that plays the case; it raises an error of
+            :mod:`safeconsumer.testing.cases.outcomes` if a client breaks the rule.
     """
 
     name: str

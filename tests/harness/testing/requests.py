@@ -1,8 +1,8 @@
 """
-Single requests that the kit's broker and Apache Kafka must answer alike.
+Sends single requests to which the test kit and Apache Kafka must respond alike.
 
-Each function sends some requests and returns the answers; ``QUESTIONS`` has the expected
-ones, those of Kafka 4.1.0.
+Each function sends some requests and returns the responses. ``QUESTIONS`` has the
+expected responses, which are those of Kafka 4.1.0.
 """
 
 from collections.abc import Callable
@@ -35,16 +35,16 @@ from tests.harness.testing.asking import Client, batch, fetch, records_in
 
 NONE = _codes.NONE
 _GROUP, _TRANSACTION = 0, 1
-# A topic or a coordinator does not exist yet, or a transaction's end is not written.
+# A topic or a coordinator does not exist yet, or a transaction is not yet complete.
 _NOT_YET = {3, 5, 6, 14, 15, 16, _codes.CONCURRENT_TRANSACTIONS}
-# A consumer's metadata: it subscribes to one topic.
+# The metadata of a consumer that subscribes to one topic.
 TOPIC_T = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 TOPIC_U = TOPIC_T.replace(b"t", b"u")
 
 
 @define
 class Place:
-    """A cluster of one broker, and a way to let time pass there."""
+    """A cluster of one broker, with functions that query and change the cluster."""
 
     ask: Any
     create: Callable[[str, int], None]
@@ -63,13 +63,13 @@ class Place:
         return int(self.ask.produce(topic, batch(b""), partition).error_code)
 
     def until(self, ask):
-        """Repeat a request until its answer is no transient error; return the code."""
+        """Repeat a request until the error is not transient; return the error code."""
         while (error := ask()) in _NOT_YET:
             self.settle()
         return error
 
     def coordinated(self, kind):
-        """Return a name of a group, or of a transactional id, that has a coordinator."""
+        """Return a new group id, or transactional id, that has a coordinator."""
         name = uuid4().hex
         request = FindCoordinatorRequest(key=name, key_type=kind)
         self.until(lambda: int(self.ask.ask(request, 3).error_code))
@@ -80,7 +80,7 @@ class Place:
 
 
 def joined(place, group, **how):
-    """Join as a static member; return the answer."""
+    """Join as a static member; return the response."""
     kind = JoinGroupRequest.JoinGroupRequestProtocol
     protocols = how.pop("protocols", {"range": TOPIC_T})
     fields = {
@@ -96,14 +96,14 @@ def joined(place, group, **how):
 
 
 def joiner_of(place, **how):
-    """Join a new group; return its name and the answer."""
+    """Join a new group; return the group's name and the response."""
     group = place.coordinated(_GROUP)
     place.until(lambda: joined(place, group, **how).error_code)
     return group, joined(place, group, **how)
 
 
 def member_of(place, **how):
-    """Join a new group, and assign; return its name and the answer."""
+    """Join a new group, and sync; return the group's name and the join's response."""
     group, answer = joiner_of(place, **how)
     request = SyncGroupRequest(
         group_id=group,
@@ -117,7 +117,7 @@ def member_of(place, **how):
 
 
 def the_only_member_changes_its_protocol(place):
-    """Join as the only member, whose former protocols must have one in common."""
+    """Join again as the only member, with protocols that do not fit the first join."""
     group, member = member_of(place)
     changes = [
         {"protocols": {"sticky": TOPIC_T}},
@@ -128,7 +128,7 @@ def the_only_member_changes_its_protocol(place):
 
 
 def a_static_member_returns(place):
-    """Join again with another topic, which keeps the generation, and another assignor."""
+    """Join again with another topic, which keeps the generation, or another assignor."""
     group, member = member_of(place, protocols={"range": TOPIC_T, "sticky": TOPIC_T})
     changes = [
         {"range": TOPIC_U, "sticky": TOPIC_T},
@@ -139,7 +139,7 @@ def a_static_member_returns(place):
 
 
 def a_wrong_member_id_is_used(place):
-    """Send heartbeats, join and leave under wrong names."""
+    """Send heartbeats, join and leave with wrong member ids."""
     group, member = member_of(place)
     id_, generation, leaver = (
         member.member_id,
@@ -188,7 +188,7 @@ def commit(place, group, topic, offset, member=(-1, "", None)):
 
 
 def committed(place, group, topic, *, is_stable=False):
-    """Return a group's offset, or the negative error code."""
+    """Return a group's committed offset, or the negative error code."""
     kind = OffsetFetchRequest.OffsetFetchRequestTopic
     request = OffsetFetchRequest(
         group_id=group,
@@ -204,7 +204,7 @@ def committed(place, group, topic, *, is_stable=False):
 
 @define
 class Writer:
-    """A transactional producer, request by request; each returns its error code."""
+    """A transactional producer; most methods send one request, and return its error code."""
 
     place: Place
     topic: str
@@ -213,14 +213,14 @@ class Writer:
     sequence: int = field(default=0)
 
     def begins(self):
-        """Ask for a producer's id, once."""
-        answer = self.asks_for_an_epoch(-1, -1)
+        """Request a new producer id."""
+        answer = self.requests_epoch(-1, -1)
         self.producer = answer.producer_id, answer.producer_epoch
         self.sequence = 0
         return int(answer.error_code)
 
-    def asks_for_an_epoch(self, producer, epoch):
-        """Ask for the epoch after this one; return the answer."""
+    def requests_epoch(self, producer, epoch):
+        """Request the epoch after this one; return the response."""
         request = InitProducerIdRequest(
             transactional_id=self.id,
             transaction_timeout_ms=60_000,
@@ -230,7 +230,7 @@ class Writer:
         return self.place.ask.ask(request, 4)
 
     def adds(self):
-        """Make the topic part of the transaction."""
+        """Add the topic to the transaction."""
         id_, epoch = self.producer
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
@@ -264,12 +264,12 @@ class Writer:
         }
 
     def adds_offsets(self, group):
-        """Make a group's offsets part of the transaction."""
+        """Add a group's offsets to the transaction."""
         request = AddOffsetsToTxnRequest(group_id=group, **self._named())
         return int(self.place.ask.ask(request, 3).error_code)
 
     def commits_offset(self, group, offset, member=(-1, "", None)):
-        """Commit an offset with the transaction, with or without membership."""
+        """Commit an offset in the transaction, with or without membership."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
             partition_index=0,
@@ -294,7 +294,7 @@ class Writer:
 
 
 def a_producer_numbers_its_batches(place):
-    """Repeat batches: a broker accepts a repeated batch until five others have followed."""
+    """Repeat batches; a broker recognises only a producer's last five batches."""
     topic, answers = place.topic(), []
     numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
     for epoch, number in (*numbers, (1, 3), (1, 0), (0, 11)):
@@ -305,45 +305,45 @@ def a_producer_numbers_its_batches(place):
     return answers
 
 
-def a_producers_epoch_is_asked_for_again(place):
-    """Ask as a producer that missed the answer, and as a fenced one."""
+def a_producer_requests_its_epoch_again(place):
+    """Request an epoch again after a lost response, and as a fenced producer."""
     writer, answers = writer_in(place), []
     for former in (0, 0, 1, 0):
-        answer = writer.asks_for_an_epoch(writer.producer[0], former)
+        answer = writer.requests_epoch(writer.producer[0], former)
         epoch = -1 if answer.error_code else answer.producer_epoch
         answers.append((int(answer.error_code), epoch))
     return answers
 
 
 def writer_in(place):
-    """Return a producer that has its id and epoch."""
+    """Return a producer with an id and an epoch."""
     writer = Writer(place, place.topic(), place.coordinated(_TRANSACTION))
     place.until(writer.begins)
     return writer
 
 
 def a_fenced_producer_writes(place):
-    """Write into its successor's transaction before the successor writes there."""
+    """Write to the successor's transaction before the successor writes."""
     old = writer_in(place)
     new = Writer(place, old.topic, old.id)
     return [place.until(new.begins), new.adds(), old.writes(), new.writes()]
 
 
 def a_producer_writes_beside_its_transaction(place):
-    """Write a record without the transaction: readers would receive an aborted record."""
+    """Write a record outside the producer's open transaction, which a broker refuses."""
     writer = writer_in(place)
     return [writer.adds(), writer.writes(), writer.writes(is_transactional=False)]
 
 
 def offsets_belong_to_no_transaction(place):
-    """Commit them without AddOffsetsToTxn: otherwise they would stay unstable forever."""
+    """Commit offsets without AddOffsetsToTxn, which a broker refuses."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds(), writer.commits_offset(group, 5)]
     return [*errors, committed(place, group, writer.topic, is_stable=True)]
 
 
 def offsets_of_an_unknown_topic(place):
-    """Commit for a topic that does not exist, plainly and in a transaction."""
+    """Commit an offset of a missing topic, with and without a transaction."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     plainly = commit(place, group, "nowhere", 5)
     answers = [plainly, committed(place, group, "nowhere"), writer.adds_offsets(group)]
@@ -352,7 +352,7 @@ def offsets_of_an_unknown_topic(place):
 
 
 def offsets_come_before_the_assignment(place):
-    """Commit before the assignment, plainly and in a transaction."""
+    """Commit before the assignment, with and without a transaction."""
     group, joiner = joiner_of(place)
     writer = writer_in(place)
     writer.adds_offsets(group)
@@ -362,7 +362,7 @@ def offsets_come_before_the_assignment(place):
 
 
 def a_later_commit_overtakes_a_transaction(place):
-    """Commit before a transaction's end: the later commit wins."""
+    """Commit plainly after a transactional commit, before the transaction ends."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
     errors += [commit(place, group, writer.topic, 9), writer.ends(is_committed=True)]
@@ -371,7 +371,7 @@ def a_later_commit_overtakes_a_transaction(place):
 
 
 def an_open_transaction_loses_its_records(place):
-    """Delete the records: ListOffsets names a later end, and a Fetch from there works."""
+    """Delete the records; ListOffsets then returns an offset that a Fetch accepts."""
     writer = writer_in(place)
     errors = [writer.adds(), writer.writes()]
     for _ in range(4):
@@ -402,7 +402,7 @@ def sizes(answer):
 
 
 def a_batch_exceeds_the_limits(place):
-    """Fetch three partitions: the broker reads only the first that has records."""
+    """Fetch three partitions; the broker returns only the first batch."""
     topic = place.topic(3)
     for number in (1, 2):
         place.ask.produce(topic, batch(b"x" * 500), number)
@@ -412,7 +412,7 @@ def a_batch_exceeds_the_limits(place):
 
 
 def a_limit_ends_within_a_batch(place):
-    """Return the number of bytes that come, and of whole records."""
+    """Return the number of returned bytes, and of complete records in them."""
     topic = place.topic()
     for _ in range(3):
         place.ask.produce(topic, batch(b"x" * 100))
@@ -435,7 +435,7 @@ def a_fetch_has_a_last_epoch(place):
 
 
 def fetched(answer):
-    """Return error, diverging epoch, the log's ends and the offsets of a partition."""
+    """Return error, diverging epoch, both ends of the log, and offsets of a partition."""
     (one,) = answer.responses[0].partitions
     parted = one.diverging_epoch
     return (
@@ -447,7 +447,7 @@ def fetched(answer):
 
 
 def a_session_diverges_from_the_log(place):
-    """Fetch beyond the end in a session, twice, and with a version without epochs."""
+    """Fetch beyond the end twice in a session, and with a version without epochs."""
     topic = place.topic()
     beyond = {"topic": topic, "last_epoch": 0}
     first = place.ask.ask(fetch((0, 9), session=(0, 0), **beyond), 12)
@@ -458,7 +458,7 @@ def a_session_diverges_from_the_log(place):
     return [fetched(one)[:2] for one in (first, second, old)]
 
 
-def a_reader_asks_where_epochs_end(place):
+def a_reader_requests_the_ends_of_epochs(place):
     """Send OffsetForLeaderEpoch for the current epoch, a later one, and none."""
     topic = place.topic()
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
@@ -477,7 +477,7 @@ def a_reader_asks_where_epochs_end(place):
 
 
 def the_ends_of_a_log_have_epochs(place):
-    """Ask for the earliest and the latest offset, and for the first offset since a time."""
+    """Request the earliest and the latest offset, and the first offset since a time."""
     topic = place.topic()
     place.ask.produce(topic, batch(b""))
     kind = ListOffsetsRequest.ListOffsetsTopic
@@ -496,8 +496,8 @@ def the_ends_of_a_log_have_epochs(place):
     return answers
 
 
-def a_fetch_asks_for_nothing(place):
-    """Fetch no partition, with a long wait: the answer comes at once."""
+def a_fetch_requests_no_partition(place):
+    """Fetch no partition with a long wait, to which a broker responds immediately."""
     return sizes(place.ask.ask(fetch(wait=600_000), 11))
 
 
@@ -525,7 +525,7 @@ QUESTIONS = {
         (NONE, 7),
         (_codes.INVALID_PRODUCER_EPOCH, -1),
     ],
-    a_producers_epoch_is_asked_for_again: [
+    a_producer_requests_its_epoch_again: [
         (NONE, 1),
         (NONE, 1),
         (NONE, 2),
@@ -545,7 +545,7 @@ QUESTIONS = {
     an_open_transaction_loses_its_records: [NONE, NONE, 4, NONE],
     a_batch_exceeds_the_limits: [[False, True, False]] * 2,
     a_limit_ends_within_a_batch: [300, 1],
-    a_fetch_asks_for_nothing: [],
+    a_fetch_requests_no_partition: [],
     a_fetch_has_a_last_epoch: [
         (NONE, (0, 5), (2, 5), []),
         (NONE, None, (2, 5), []),
@@ -558,7 +558,7 @@ QUESTIONS = {
         (NONE, (0, 1)),
         (_codes.OFFSET_OUT_OF_RANGE, None),
     ],
-    a_reader_asks_where_epochs_end: [
+    a_reader_requests_the_ends_of_epochs: [
         (NONE, 0, 1),
         (NONE, 0, 1),
         (NONE, -1, -1),

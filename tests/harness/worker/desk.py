@@ -1,4 +1,4 @@
-"""A queue and its decisions, without a broker and threads; time stands still."""
+"""Runs a queue and its decisions without a broker, threads and real time."""
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -15,7 +15,7 @@ from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
 KEYS = 3
-# Each order, with batches and without; an order by key has no batches.
+# Each order with and without batches; the order by key has no batches.
 KINDS = [
     (order, is_batch)
     for order in Order
@@ -26,7 +26,7 @@ KINDS = [
 
 @frozen
 class Record:
-    """The attributes of a record that a worker reads; by default there are three keys."""
+    """The attributes of a record that a worker reads; by default with one of three keys."""
 
     topic: str
     partition: int
@@ -44,11 +44,11 @@ class Record:
 
 class Desk:
     """
-    A queue and its decisions for one partition, and the clock that they read.
+    A queue with its decisions for one partition, and with the clock of both.
 
     Attributes:
-        kinds: the kinds of all events, in their order.
-        events: the events.
+        kinds: the kinds of all events, in order.
+        events: all events, in order.
     """
 
     make_decisions = Decisions
@@ -85,7 +85,7 @@ class Desk:
         self.events.append(kind(**fields))
 
     def place(self, scope, owner, reason, seconds):
-        """Hold a scope, as a worker's consumer does."""
+        """Hold a scope as a worker's consumer does."""
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def admit(self, count):
@@ -103,11 +103,11 @@ class Desk:
 
     @property
     def failures(self):
-        """Return how often records have failed, by offset."""
+        """Return the number of failures of each record, by offset."""
         return {at: one.count for at, one in self.epoch.failed.items()}
 
     def regain(self):
-        """Lose the partition and get it back, from its first record on."""
+        """Lose the partition, and receive it again from its first record on."""
         self.kept.close(self.epoch)
         self.epoch = self.kept.open(TP, self.epoch.number + 1, 0, 0)
         self._next = 0
@@ -119,7 +119,7 @@ class Desk:
         self.ledger.remove([(Everything(), owner)])
 
     def work(self):
-        """Complete all records that can be claimed, and return them."""
+        """Complete all records that can be claimed; return their offsets."""
         found = []
         while task := self.decisions.queue.claim():
             found += done_by(self.decisions, task)
@@ -131,21 +131,21 @@ class Desk:
 
 
 def done_by(decisions, task):
-    """Complete a task, and return the offsets of its records."""
+    """Complete a task; return the offsets of its records."""
     found = [task.record(at).offset for at in task.indexes]
     decisions.complete(ended(task))
     return found
 
 
 def ended(task):
-    """Return the result of a task that succeeded: of its handler, or of its sink."""
+    """Return the result of a task whose handler or sink succeeded."""
     if task.letter is None:
         return all_done(task, 0.0)
     return Outcome(task=task, finished=task.indexes)
 
 
 def incomplete(progress):
-    """Count one by one, in order, the records that are not released."""
+    """List the ordinals of the unreleased records, one by one."""
     ordinals = range(progress.floor(), progress.admitted)
     found = zip(ordinals, progress.records(ordinals), strict=True)
     return [ordinal for ordinal, record in found if record is not None]

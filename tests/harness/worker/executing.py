@@ -1,4 +1,4 @@
-"""An executor with a queue, without a consumer and without a broker."""
+"""Runs an executor with a queue, but without a consumer and a broker."""
 
 import math
 import multiprocessing
@@ -22,8 +22,8 @@ from tests.harness.worker.desk import TP, Desk
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
-# A process that a test starts is ready at once: it need not import all this by itself, nor
-# the pytest of the module that has its handler.
+# The fork server imports this module and pytest, which the modules of handlers need, so
+# that each process of a test is ready immediately.
 multiprocessing.set_forkserver_preload([__name__, "pytest"])
 
 
@@ -35,7 +35,7 @@ class TwoArgumentsError(Exception):
 
 
 class Awaiting:
-    """A coroutine function around a handler."""
+    """A coroutine function that calls a plain handler."""
 
     def __init__(self, handle):
         self.handle = handle
@@ -45,16 +45,16 @@ class Awaiting:
 
 
 def fitting(executor, handle):
-    """Return a handler of the kind that the executor calls."""
+    """Return the handler in the form that the executor calls."""
     return Awaiting(handle) if executor == "asyncio" else handle
 
 
 class CountingDecisions(Decisions):
     """
-    Decisions that count the results that are being taken over.
+    Decisions that count the calls of ``complete`` that are in progress.
 
-    The events of a record come after its count, so a thread that has seen the count may
-    not have seen the events yet.
+    A record's events follow its count in ``KeptRecords``, so a thread that sees the new
+    count may have to wait for the events.
     """
 
     def __init__(self, *given):
@@ -63,7 +63,7 @@ class CountingDecisions(Decisions):
         self.under_way = 0
 
     def complete(self, outcome):
-        """Take over a result, as its parent does."""
+        """Complete a result as the parent class does."""
         with self._counting:
             self.under_way += 1
         try:
@@ -75,10 +75,10 @@ class CountingDecisions(Decisions):
 
 class ExecutorFixture(Desk):
     """
-    A :class:`Desk` whose handlers run as in a worker; a test calls its turns.
+    A :class:`Desk` that runs handlers as a worker does; a test calls the turns.
 
     Attributes:
-        runner: the executor that runs the handlers.
+        runner: the executor of the handlers.
     """
 
     make_decisions = CountingDecisions
@@ -89,22 +89,22 @@ class ExecutorFixture(Desk):
         self.runner = None
 
     def admit(self, count):
-        """Give the worker the first records of its partition."""
+        """Regain the partition, and admit its first records."""
         self.regain()
         return super().admit(count)
 
     def wait(self, condition, what):
         """
-        Turn until a condition holds and all its events have come.
+        Call turns until a condition holds and no result is being completed.
 
         Raises:
-            HandlersCannotRunError: handlers cannot run any more, so the condition never
-                holds.
+            HandlersCannotRunError: no handler can run any longer, so the condition
+            would never hold.
         """
 
         def turned():
             self.decisions.turn()
-            # Read before the condition, which may be about it.
+            # Read ``fatal`` before the condition, which may test it.
             fatal = self.decisions.fatal
             if condition():
                 return not self.decisions.under_way
@@ -118,12 +118,12 @@ class ExecutorFixture(Desk):
         wait_for(turned, what, seen=seen)
 
     def finish(self, count):
-        """Admit this many records, and wait until all are done or given up."""
+        """Admit this many records, and wait until each is done or given up."""
         self.admit(count)
         self.wait(lambda: not self.kept.records, "all to be done or given up")
 
     def complaints(self):
-        """Return the complaints of ``healthy()`` about the executor."""
+        """Return the reasons for which ``healthy()`` complains about the executor."""
         engine = SimpleNamespace(
             kept=self.kept,
             polled_at=math.inf,
@@ -135,7 +135,7 @@ class ExecutorFixture(Desk):
 
 
 @contextmanager
-def executing(  # noqa: PLR0913 - a worker takes so many
+def executing(  # noqa: PLR0913 - a worker has many settings
     executor,
     handle,
     *,
@@ -148,10 +148,10 @@ def executing(  # noqa: PLR0913 - a worker takes so many
     **policy,
 ):
     """
-    Run handlers in this way, until the block ends.
+    Run handlers with these settings during the block.
 
-    The limit for the start of a process is the largest possible one, longer than one wait of
-    the system: a busy machine fails no test.
+    The time limit for the start of a process is practically infinite, so that a busy
+    machine fails no test.
     """
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {

@@ -1,11 +1,11 @@
-"""The journals of workers, as the audit reads them."""
+"""Judges and reads the journals of workers."""
 
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.journals import check, findings_of, read
 
 
 def broken(folder):
-    """Return the checks that found something in the journals of a folder."""
+    """Return the checks with findings in the journals of a folder."""
     journals = [read(path) for path in folder.glob("*.journal")]
     found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
     return {one.check for one in found}

@@ -1,4 +1,4 @@
-"""Runs workers on the broker of the run, and waits for their results."""
+"""Runs workers with the chosen broker, and waits for their results."""
 
 import threading
 
@@ -12,9 +12,9 @@ from tests.harness.waiting import LIMIT, wait_for
 
 PATIENT = {"session_timeout_ms": 15_000}
 """
-The session timeout of members, so long that a slow machine evicts none.
+The session timeout of members, so long that a slow machine does not evict them.
 
-A test that waits for a member to expire gives a short time of its own.
+A test that waits for the eviction of a member sets a shorter timeout.
 """
 
 
@@ -30,11 +30,11 @@ class Running:
     def _run(self):
         try:
             self.report = self.worker.run()
-        except BaseException as error:  # noqa: BLE001 - the test reads it
+        except BaseException as error:  # noqa: BLE001 - the test checks the error
             self.error = error
 
     def wait_done(self, count, limit=LIMIT):
-        """Return once this many records are complete."""
+        """Return once this many records are done."""
         wait_for(
             lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
             f"{count} records done",
@@ -73,7 +73,7 @@ class Lab:
         self.group = ""
 
     def new_topic(self, partitions=4):
-        """Create the topic, and name the group after it."""
+        """Create the lab's topic, and name the group after it."""
         self.topic = self._make_topic(partitions=partitions)
         self.group = f"g-{self.topic}"
         return self.topic
@@ -84,13 +84,13 @@ class Lab:
 
     @property
     def producer(self):
-        """A producer without idempotence, whose tests may break their broker."""
+        """A producer without idempotence, because tests may break the broker."""
         if self._producer is None:
             self._producer = self._make_producer(enable_idempotence=False)
         return self._producer
 
     def produce(self, values, key=None):
-        """Write these values to these partitions; return their number."""
+        """Write the values of each partition; return the number of records."""
         records = (
             {
                 "topic": self.topic,
@@ -127,7 +127,7 @@ class Lab:
         }
 
     def read(self, topic, count):
-        """Return this many records of a topic, as their own group reads them."""
+        """Read this many records of a topic in a separate group."""
         reader, found = self._make_consumer(topic, group=f"g-{topic}"), []
 
         def are_there():
@@ -139,7 +139,7 @@ class Lab:
         return found
 
     def close(self):
-        """Stop every worker, at once."""
+        """Stop all workers together, without draining."""
         for running in self._running:
             running.worker.stop(drain=False)
         for running in self._running:

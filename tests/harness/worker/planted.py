@@ -1,4 +1,4 @@
-"""Breaches of a worker, each of which the audit must find."""
+"""Plants breaches in a worker, each of which the audit must detect."""
 
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
@@ -7,7 +7,7 @@ from safeconsumer.worker.queue import Queue
 
 
 def commits_too_far(patch):
-    """Commit beyond a record that is in its handler."""
+    """Commit beyond a record whose handler still runs."""
     commit_soon = ConsumerClient.commit_soon
 
     def further(client, marks, then):
@@ -19,7 +19,7 @@ def commits_too_far(patch):
 
 
 def keeps_no_order(patch):
-    """Hand a lane out again while its task is out."""
+    """Start another task of a lane while a task of this lane runs."""
     note = Queue._note
 
     def note_and_go_on(queue, task):
@@ -31,11 +31,11 @@ def keeps_no_order(patch):
     return "W7"
 
 
-def looks_at_no_hold(patch):
-    """Begin any queued record."""
+def ignores_holds(patch):
+    """Start handlers of held records, too."""
     never = property(lambda _: False, lambda *_: None)
     patch.setattr(Epoch, "is_held", never)
     return "W10"
 
 
-PLANTS = (commits_too_far, keeps_no_order, looks_at_no_hold)
+PLANTS = (commits_too_far, keeps_no_order, ignores_holds)

@@ -1,11 +1,11 @@
-"""Plays churns: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
+"""Runs churns: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
 
 # ruff: noqa: E402, T201 - the program prints; threads and clocks are replaced before
-# anything takes them
+# other modules import them
 import os
 import sys
 
-if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have one order
+if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have one order
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - this program itself
 
@@ -28,11 +28,11 @@ from tests.sim.churn.playing import played
 def main():
     """Play the seeds of the command line; return 1 if one finds a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", default="0-9", help="one, or the first and the last")
-    parser.add_argument("--minutes", type=float, default=30.0, help="virtual ones")
+    parser.add_argument("--seeds", default="0-9", help="one seed, or first and last")
+    parser.add_argument("--minutes", type=float, default=30.0, help="virtual minutes")
     parser.add_argument("--workers", action="store_true", help="members are Workers")
     parser.add_argument("--operators", action="store_true", help="hold the group")
-    parser.add_argument("--preempt", type=float, default=0.0, help="at locks; a chance")
+    parser.add_argument("--preempt", type=float, default=0.0, help="chance at a lock")
     parser.add_argument("--plant", choices=PLANTS, help="break the product first")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")

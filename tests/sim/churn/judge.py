@@ -1,8 +1,8 @@
 """
-Judges a churn by a small book of its own: holds, ownerships and records of each member.
+Judges a churn by its own record of each member's holds, ownerships and deliveries.
 
-The judge shares no code with the product. Programs write down what they know (calls
-that have returned, calls of listeners, records), and the judge reads the requests to
+The judge shares no code with the product. Programs report what they know (calls that
+have returned, listener calls, records), and the judge observes the requests to the
 brokers.
 """
 
@@ -28,13 +28,13 @@ class ViolationError(AssertionError):
 
 @define
 class Disturbance:
-    """Counts faults of a member, or of brokers, and remembers when the last one ended."""
+    """Counts faults of a member, or of brokers, and remembers when the last fault ended."""
 
     count: int = 0
     ended_at: float = -inf
 
     def begin(self):
-        """Note that a fault begins."""
+        """Record that a fault starts."""
         self.count += 1
 
     def end(self, now):
@@ -51,7 +51,7 @@ class Disturbance:
 
 @define
 class Hold:
-    """A hold that is certainly in force: from ``since`` until ``until``."""
+    """A hold that is certainly in force from ``since`` until ``until``."""
 
     since: float
     until: float = inf
@@ -60,17 +60,17 @@ class Hold:
 @define
 class Ownership:
     """
-    A partition's time at one member, from one assignment to its end.
+    A member's ownership of a partition, from one assignment to its end.
 
     Attributes:
-        began: when the broker was asked for the assignment; it did not begin before.
-        firsts: the offsets at which it may begin: a committed offset, or the log's
-            start.
-        next: the next record's offset; None until the first has come.
-        is_new: no record that was fetched before it may be delivered in it.
-        is_first: this member has never owned the partition before.
-        is_fetched: a Fetch has asked for the partition.
-        running: the record that a Worker's handler has begun last.
+        began: when the member requested the assignment; the ownership began no earlier.
+        firsts: the offsets at which the ownership may start: a committed offset, or the
+            log's start.
+        next: the next record's offset; None until the first record has come.
+        is_new: whether records fetched before the ownership must not be delivered in it.
+        is_first: whether the member has never owned the partition before.
+        is_fetched: whether a Fetch has named the partition.
+        running: the latest record that a Worker's handler has started.
     """
 
     began: float
@@ -84,7 +84,7 @@ class Ownership:
 
 @define
 class Judge:
-    """Has a book for each member of a group, and keeps the group's holds and logs itself."""
+    """Keeps a book for each member of a group, and tracks the group's holds and logs."""
 
     lab: Lab
     logs: Logs
@@ -106,16 +106,16 @@ class Judge:
         return self.books[name]
 
     def group_held(self, scope):
-        """Note a hold of the group that brokers have acknowledged."""
+        """Record a hold of the group that the brokers have acknowledged."""
         self.group_holds.setdefault(scope, self.lab.now)
         self.seen["group holds"] += 1
 
     def group_lifted(self, scope):
-        """Note that a hold of the group is about to be lifted."""
+        """Record that a hold of the group is about to be lifted."""
         self.group_holds.pop(scope, None)
 
     def first_offsets(self, tp):
-        """Return the offset at which a member begins if it gets the partition now."""
+        """Return the offset at which a member starts if it gets the partition now."""
         self.logs.look()
         return {self.logs.committed.get(tp, self.logs.log(tp).start)}
 
@@ -135,7 +135,7 @@ class Judge:
             self.lab.world.call_later(0.0, self._compare)
 
     def _compare(self):
-        """Find the offsets that requests have committed; several may come in one instant."""
+        """Find newly committed offsets; several requests may arrive at the same time."""
         asked, self.committing = self.committing, []
         before = dict(self.logs.committed)
         for tp, at in self.logs.newly_committed().items():
@@ -149,20 +149,20 @@ class Judge:
                 books[0].committed(tp, at, before.get(tp))
 
     def check_coverage(self, wanted):
-        """Fail if less happened than was wanted, as the churn has then judged nothing."""
+        """Fail if too little happened, because the churn has then proved nothing."""
         missing = {what: n for what, n in wanted.items() if self.seen[what] < n}
         assert not missing, f"too little happened: {missing} of {dict(self.seen)}"
 
 
 @define(eq=False)
 class Book:
-    """Records the calls of one member's program, and judges its records."""
+    """Tracks the calls of one member's program, and judges the records it receives."""
 
     judge: Judge
     name: str
     is_cooperative: bool
     is_committed: bool
-    patience: float  # seconds that a Fetch may wait behind another on its connection
+    patience: float  # seconds for which a Fetch may wait for another on its connection
     holds: dict[tuple[str, str], Hold] = field(factory=dict)
     owned: dict[TopicPartition, Ownership] = field(factory=dict)
     kept: dict[TopicPartition, Ownership] = field(factory=dict)
@@ -178,7 +178,7 @@ class Book:
 
     @property
     def now(self):
-        """Virtual seconds since the beginning."""
+        """The virtual seconds since the world started."""
         return self.judge.lab.now
 
     @property
@@ -192,7 +192,7 @@ class Book:
         self.history.append(f"{self.now:9.3f} {line}")
 
     def fail(self, promise, what):
-        """Raise a violation, and keep it: the client may catch the raised error."""
+        """Raise a violation, and keep it, because the client may catch the error."""
         history = "\n    ".join(self.history)
         text = f"{promise}: {self.name} at {self.now:.3f}: {what}\n    {history}"
         self.judge.verdict = self.judge.verdict or ViolationError(text)
@@ -201,7 +201,7 @@ class Book:
     # Holds
 
     def held_since(self, tp, owner=None):
-        """Return since when a hold, perhaps of one owner, covers a partition; or None."""
+        """Return the time since which a hold (of one owner) covers a partition, or None."""
         since = [
             hold.since
             for (its, scope), hold in self.holds.items()
@@ -210,19 +210,19 @@ class Book:
         return min(since, default=None)
 
     def placed(self, owner, scope, until=inf):
-        """Note a hold: the call that placed it has returned."""
+        """Record a hold after the call that placed it has returned."""
         self.log(f"placed {scope} of {owner} until {until:.3f}")
         before = self.holds.get((owner, scope))
         since = before.since if before and before.until > self.now else self.now
         self.holds[owner, scope] = Hold(since, until)
 
     def lifted(self, owner, scope):
-        """Note that a hold is about to be lifted."""
+        """Record that a hold is about to be lifted."""
         self.log(f"lifts {scope} of {owner}")
         self.holds.pop((owner, scope), None)
 
     def count_held(self):
-        """Count the partitions whose records a hold keeps from being delivered."""
+        """Count the partitions that have undelivered records and a hold."""
         for tp, mine in self.owned.items():
             at = min(mine.firsts) if mine.next is None else mine.next
             is_waiting = at < self.judge.logs.log(tp).end
@@ -246,7 +246,7 @@ class Book:
             self.before.add(tp)
 
     def _gained(self, tp, mine):
-        """Begin an ownership; it may continue the last one if no other member had it."""
+        """Start an ownership, which may continue the member's last one."""
         self.judge.seen["gained"] += 1
         firsts = self.judge.first_offsets(tp)
         is_first = tp not in self.before
@@ -256,7 +256,7 @@ class Book:
         return Ownership(mine.began, firsts, is_new=False, is_first=False)
 
     def revoked(self, partitions):
-        """Note partitions that the listener gives up; an eager join may give them back."""
+        """Record revoked partitions, which an eager join may return."""
         self.log(f"revoked {short(*partitions)}")
         for tp in partitions:
             mine = self.owned.pop(tp, None)
@@ -271,7 +271,7 @@ class Book:
             self.owned.pop(tp, None)
 
     def left(self, why):
-        """Note that the member owns no partition any more."""
+        """Record that the member no longer owns any partition."""
         self.log(why)
         self.owned.clear()
         self.kept.clear()
@@ -279,7 +279,7 @@ class Book:
     # Records
 
     def delivered(self, tp, offsets):
-        """Judge records that a poll returned."""
+        """Judge the records that a poll returned."""
         mine = self._may_deliver(tp, offsets[0])
         for offset in offsets:
             self._follows(tp, mine, offset)
@@ -326,25 +326,25 @@ class Book:
             self.judge.seen["passed over what is hidden or deleted"] += 1
 
     def sought(self, tp, offset):
-        """Note a seek that has returned."""
+        """Record a seek that has returned."""
         self.log(f"sought {short(tp)} {offset}")
         self.owned[tp].next = offset
         self.furthest[tp] = max(self.furthest.get(tp, 0), offset)
 
     def look(self, consumer):
-        """Judge the consumer's answers between two polls."""
+        """Judge the results of the consumer's queries between two polls."""
         self.listed_as_held(consumer.quiet())
         self.listed_as_held(consumer.paused(), owner="app")
         for tp in sorted(self.owned):
             try:
                 position = consumer.position(tp, timeout_ms=0)
-            except (KafkaError, IllegalStateError):  # the member has left meanwhile
+            except (KafkaError, IllegalStateError):  # the member has left the group
                 continue
             if position is not None:
                 self.stands_at(tp, position)
 
     def listed_as_held(self, listed, owner=None):
-        """Judge the answer of ``quiet()``, or of ``paused()`` for an owner."""
+        """Judge the result of ``quiet()``, or of ``paused()`` for an owner."""
         self.count_held()
         for tp in self.owned:
             if self.held_since(tp, owner) is not None and tp not in listed:
@@ -352,7 +352,7 @@ class Book:
                 self.fail("P3", f"{short(tp)}, held by {by}, not in {short(*listed)}")
 
     def stands_at(self, tp, position):
-        """Judge the answer of ``position()``."""
+        """Judge the result of ``position()``."""
         mine, logs = self.owned.get(tp), self.judge.logs
         if mine is None or mine.next is None:
             return
@@ -365,9 +365,9 @@ class Book:
     # Requests to brokers
 
     def fetches(self, partitions):
-        """Judge a Fetch: held partitions are not asked for."""
+        """Judge a Fetch, which must not name held partitions."""
         for tp in partitions:
-            if tp in self.kept:  # between an eager join's two calls of the listener
+            if tp in self.kept:  # between the two listener calls of an eager join
                 self.kept[tp].is_fetched = True
             mine = self.owned.get(tp)
             if mine is None:
@@ -383,7 +383,7 @@ class Book:
                 self.fail("P11", f"Fetch of {short(tp)}, held since {since:.3f}")
 
     def committed(self, tp, offset, before):
-        """Judge an offset that a commit of this member has changed."""
+        """Judge a committed offset that this member has changed."""
         self.log(f"committed {short(tp)} {before} -> {offset}")
         logs = self.judge.logs
         if not self.is_worker:
@@ -403,9 +403,9 @@ class Book:
     # Handlers of a Worker
 
     def begins(self, tp, offset):
-        """Judge the start of a handler; return a function that notes its success."""
+        """Judge the start of a handler; return a function that records its success."""
         mine = self._may_deliver(tp, offset)
-        if mine.running != offset:  # otherwise the worker tries the same record again
+        if mine.running != offset:  # otherwise the worker retries the same record
             if mine.running is not None:
                 self.fail("W3", f"{short(tp)}: {offset} begins beside {mine.running}")
             self._follows(tp, mine, offset)

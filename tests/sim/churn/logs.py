@@ -1,4 +1,4 @@
-"""Remembers logs: their starts, the records that readers do not get, commits."""
+"""Tracks logs: their starts, the records that readers do not get, and the commits."""
 
 from collections import defaultdict
 from itertools import takewhile
@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 class Logs:
     """
-    Knows every record that was ever in the partitions, also after retention.
+    Tracks every record that was ever in the partitions, even after retention.
 
     Attributes:
         starts: for each partition, its first start and each start to which retention
@@ -37,7 +37,7 @@ class Logs:
                 yield TopicPartition(name, number)
 
     def look(self):
-        """Read new records and offsets; call it before and after records are deleted."""
+        """Read new records and offsets; call this before and after records are deleted."""
         for tp in self.partitions():
             log = self.log(tp)
             starts = self.starts.setdefault(tp, [0])
@@ -57,7 +57,7 @@ class Logs:
                 self._transactional[tp].append(batch)
         for one in log.aborted:
             if one.last < before:
-                continue  # it was noted when its end came
+                continue  # the transaction was recorded when it ended
             for batch in self._transactional[tp]:
                 is_its = batch.header.producer_id == one.producer_id
                 if is_its and one.first <= batch.base < one.last:
@@ -74,7 +74,7 @@ class Logs:
         return new
 
     def given(self, tp, first, end, *, is_committed):
-        """Return the offsets from ``first`` to ``end`` whose records a reader gets."""
+        """Return the offsets from ``first`` to ``end`` whose records a reader receives."""
         self.look()
         hidden = self._marks[tp]
         if is_committed:
@@ -85,7 +85,7 @@ class Logs:
         """
         Return whether a reader at ``position`` may get ``found`` as its next record.
 
-        A reader may if no visible record lies in between. Retention sends a reader
+        A reader may do so if no visible record lies in between. Retention sends a reader
         whose position is deleted to a start of the log.
         """
         begins = [position, *(at for at in self.starts[tp] if position < at <= found)]
@@ -96,7 +96,7 @@ class Logs:
         )
 
     def has_read_all(self, tp, position, *, is_committed):
-        """Return whether a reader at this position has got every record."""
+        """Return whether a reader at this position has received every record."""
         self.look()
         log = self.log(tp)
         first = max(position, log.start)

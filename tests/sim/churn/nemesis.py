@@ -1,4 +1,4 @@
-"""The simulated world of a churn: its cluster, its judge, and events of its own."""
+"""The simulated world of a churn, with its cluster, its judge and random events."""
 
 import threading
 from collections import deque
@@ -36,7 +36,7 @@ _ASSIGNORS = (
     CooperativeStickyAssignor,
     CooperativeStickyAssignor,
 )
-_ERRORS = {  # by Kafka's numbers; a broker may answer each with this error
+_ERRORS = {  # by request, the error codes with which a broker may answer
     "Heartbeat": (15, 16, 27),
     "JoinGroup": (14, 15, 16),
     "SyncGroup": (15, 16, 27),
@@ -55,10 +55,10 @@ class Churn:
     The settings of a churn.
 
     Attributes:
-        minutes: virtual minutes until everything is repaired.
+        minutes: virtual minutes until all faults are repaired.
         are_workers: whether members are Workers; other members poll and iterate.
-        is_controlled: whether operators hold the group; None: the seed decides.
-        poll_ms: how long a poll waits, and a Fetch at a broker.
+        is_controlled: whether operators hold the group; if None, the seed decides.
+        poll_ms: how many milliseconds a poll waits, and a Fetch waits at a broker.
         wanted: the events that must have happened, and how often.
     """
 
@@ -74,7 +74,7 @@ class Meddler(Deserializer):
     Lets another thread make calls between fetch and delivery.
 
     Attributes:
-        todo: the calls, which end before the next record is deserialized.
+        todo: the calls, which finish before the next record is deserialized.
     """
 
     def __init__(self):
@@ -88,7 +88,7 @@ class Meddler(Deserializer):
 
 
 class SimulatedNemesis(Nemesis):
-    """A churn in one world: its brokers, its programs, its judge, and its own events."""
+    """A churn in one world, with its brokers, programs, judge and random events."""
 
     every = 8
     owners = ("app", "ops", "guard")
@@ -99,7 +99,7 @@ class SimulatedNemesis(Nemesis):
     failures = (1.0, 6.0)  # seconds until the other brokers take over
     failing = (3, 40)
     group_scopes = ("@all", "t", "u", "t:0")
-    # Of programs:
+    # Settings of programs:
     batches = (1, 7, 50)
     closing_ms = None
     tolerated = ()
@@ -136,7 +136,7 @@ class SimulatedNemesis(Nemesis):
         return Operator(self, write, placed=judge.group_held, lifted=judge.group_lifted)
 
     def weights(self):
-        """Return the calls and faults that may be drawn, and the weight of each."""
+        """Return the calls and faults to choose from, and the weight of each."""
         always = {
             self.pause: 8,
             self.resume: 10,
@@ -161,9 +161,9 @@ class SimulatedNemesis(Nemesis):
         if not self.churn.are_workers:
             always |= {self.commit: 3, self.seek: 2, self.nap: 2}
             always |= {self.step_aside: 2, self.pause_late: 2}
-            # kafka-python 3.0.12's eager sticky assignor goes on giving a member the
-            # partitions that it had of a topic that it has left; the member refuses
-            # them, ten times a second.
+            # The eager sticky assignor of kafka-python 3.0.12 keeps assigning a member
+            # the partitions of a topic to which the member no longer subscribes; the
+            # member refuses them, ten times a second.
             if self._assignor is not StickyPartitionAssignor:
                 always[self.subscribe] = 0.7
             if self.operator is not None:
@@ -208,7 +208,7 @@ class SimulatedNemesis(Nemesis):
         }
 
     def work(self):
-        """Handle a record, perhaps in vain."""
+        """Handle a record, which may fail."""
         if self.rng.random() < 0.02:
             self.sleep(self.rng.choice((10, 100, 400)))
         elif self.rng.random() < 0.5:
@@ -220,7 +220,7 @@ class SimulatedNemesis(Nemesis):
     # Members
 
     def started(self):
-        """Start a member with drawn settings."""
+        """Start a member with random settings."""
         name, churn = next(self._names), self.churn
         settings = {
             "group_id": GROUP,
@@ -269,7 +269,7 @@ class SimulatedNemesis(Nemesis):
         one.stop()
 
     def end_at_once(self, one):
-        """End a member's process, or its whole machine."""
+        """Kill a member's process, or switch off its whole machine."""
         self.rng.choice((self.lab.kill, self.lab.lose))(one.process)
 
     def freeze_for(self, one, seconds):
@@ -286,33 +286,33 @@ class SimulatedNemesis(Nemesis):
             one.call("calm_down")
             one.call("subscribe", list(TOPICS))
 
-    # Calls of programs that only this world has
+    # Calls that only programs of this world make
 
     def scope(self):
         partitions = [f"{tp.topic}:{tp.partition}" for tp in self.logs.partitions()]
         return self.rng.choice([*partitions, *TOPICS, "@all", "re:t|x", "re:.*"])
 
     def pause_late(self):
-        """Place a hold while a poll has taken records and not returned them."""
+        """Place a hold while a poll has taken records but not returned them."""
         one = self.one()
         one.call("lift_all")  # otherwise the poll would take no records
         later = self.lab.world.call_later
         later(15, lambda: one.todo.append(lambda: self._pause_within_poll(one)))
 
     def _pause_within_poll(self, one):
-        """Place a hold on some partitions during a poll that takes records of several."""
+        """Place a hold on some partitions during a poll that reads several partitions."""
         owner, tps = self.rng.choice(self.owners), sorted(one.book.owned)
         if one.is_calm or not tps:
             return
         for tp in tps:
             self.lab.append(tp, 5)
-        one.nap(1)  # all answers come before the next poll
+        one.nap(1)  # all responses arrive before the next poll
         scope = self.rng.choice([*TOPICS, *map(short, tps)])
         one.meddler.todo.append(lambda: one.is_calm or one.pause(owner, scope, None))
         self.lab.world.call_later(30, lambda: one.call("resume", owner, scope))
 
     def step_aside(self):
-        """Commit and hold everything, perhaps leave and come back, as a busy program does."""
+        """Commit and hold everything, and perhaps leave and rejoin, like a busy program."""
         one = self.one()
         topics = one.topics
         one.call("commit", "offsets")
@@ -320,7 +320,7 @@ class SimulatedNemesis(Nemesis):
         if topics and self.rng.random() < 0.5:
             one.call("unsubscribe")
             one.call("subscribe", topics)
-        for tp in sorted(one.book.owned):  # so that it stops in the middle of a batch
+        for tp in sorted(one.book.owned):  # to stop it in the middle of a batch
             self.lab.append(tp, 60)
 
     def commit(self):
@@ -370,7 +370,7 @@ class SimulatedNemesis(Nemesis):
     # Holds of the group
 
     def lag(self):
-        """Delay a member's control topics, so that it gains partitions before a hold."""
+        """Delay a member's control topics, to let partitions arrive before a hold."""
         one, scope = self.one(), self.rng.choice(("@all", "t"))
         name = one.book.name
         late = self.lab.cluster.fail(
@@ -392,11 +392,11 @@ class SimulatedNemesis(Nemesis):
     # Faults
 
     def _disturb(self, one, seconds, end):
-        """Note a fault of one member, and end it later; several may overlap."""
+        """Record a fault of one member, and end it later; several faults may overlap."""
         self._until(seconds, one.book.disturbance, end)
 
     def _trouble(self, seconds, end):
-        """Note a fault of brokers, and end it later."""
+        """Record a fault of brokers, and end it later."""
         self._until(seconds, self.judge.trouble, end)
 
     def _until(self, seconds, disturbance, end):
@@ -414,7 +414,7 @@ class SimulatedNemesis(Nemesis):
         self.lab.network.reset(one.process)
 
     def isolate(self):
-        """Cut a process off from all brokers or from one, perhaps one way only."""
+        """Cut a process off from all brokers or from one, perhaps in one direction only."""
         hosts = self.rng.choice((self.lab.hosts, [self.rng.choice(self.lab.hosts)]))
         one, seconds = self.one(), self.rng.choice((2, 20, 50, 100))
         ways = self.rng.choice((("in", "out"), ("in", "out"), ("in",), ("out",)))
@@ -424,13 +424,13 @@ class SimulatedNemesis(Nemesis):
         self._disturb(one, seconds, lambda: network.heal(process, *hosts, ways=ways))
 
     def slow(self):
-        """Slow a process's network down, or make it fast again."""
+        """Slow down the network of a process, or restore its speed."""
         one = self.one()
         self.lab.network.slow(one.process, *self.rng.choice(((0, 0), (0.05, 0.4))))
         one.book.disturbance.note(self.lab.now)
 
     def answer_badly(self):
-        """Let brokers answer with errors, late, or never."""
+        """Make brokers answer with errors, late, or never."""
         api = self.rng.choice(sorted(_ERRORS))
         how = {"error": self.rng.choice(_ERRORS[api])}
         if self.rng.random() < 0.4:
@@ -444,7 +444,7 @@ class SimulatedNemesis(Nemesis):
         return self._down is None
 
     def fail_broker(self, node, failover, seconds):
-        """Stop a broker; the others take over, unless it is back earlier."""
+        """Stop a broker; other brokers take over unless it returns earlier."""
         self._down = node
         self._log(f"broker {node} is down")
         self.lab.cluster.down(node, failover)
@@ -456,7 +456,7 @@ class SimulatedNemesis(Nemesis):
             self.lab.cluster.up(node)
 
     def move(self):
-        """Move a partition's leader, or the group's coordinator, or a control topic's."""
+        """Move a partition's leader, or the group's coordinator."""
         node = self.rng.randint(1, NODES)
         if node == self._down:
             return
@@ -534,9 +534,9 @@ class SimulatedNemesis(Nemesis):
 
 
 def churn(lab, what):
-    """Play a churn in a world; return the judge, which has found no violation."""
+    """Run a churn in a world; return the judge, which has found no violation."""
     nemesis = SimulatedNemesis(lab, what)
-    # Control costs five times as much: each member reads a topic more.
+    # Control costs five times as much, because each member reads one more topic.
     share = 1 / 3 if nemesis.is_controlled else 1.0
     nemesis.run(60 * what.minutes * share)
     nemesis.finish()

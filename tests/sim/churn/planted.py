@@ -15,12 +15,12 @@ from safeconsumer.worker import client, queue
 
 
 def stale_answers_are_delivered(patch):
-    """P9: answers to Fetches of an ended ownership are delivered in the next one."""
+    """P9: fetch responses of an ended ownership are delivered in the next ownership."""
     patch.setattr(PauseSafeFetcher, "_is_stale", lambda _, state, __: state is None)
 
 
 def pauses_end_with_their_partition(patch):
-    """P6: a partition that leaves takes its pauses with it, as in kafka-python."""
+    """P6: a revoked partition loses its pauses, as in kafka-python."""
     apply = LedgerSubscription._apply_assignment
 
     def forgetful(self, *given, **more):
@@ -35,7 +35,7 @@ def pauses_end_with_their_partition(patch):
 
 
 def holds_count_from_the_next_poll(patch):
-    """P1: a poll asks for holds when it begins, not after its last wait."""
+    """P1: a poll reads the holds when it starts, not after its last wait."""
     poll, quiet = SafeConsumer.poll, LedgerSubscription.quiet
 
     def early(self, *given, **more):
@@ -55,7 +55,7 @@ def holds_count_from_the_next_poll(patch):
 
 
 def a_kept_partition_begins_again(patch):
-    """P8: after a rebalance a kept partition begins at its committed offset."""
+    """P8: after a rebalance a kept partition starts at its committed offset."""
     apply = LedgerSubscription._apply_assignment
 
     def forgetting(self, partitions, **more):
@@ -69,7 +69,7 @@ def a_kept_partition_begins_again(patch):
 
 
 def wide_holds_cover_no_gained_partition(patch):
-    """P7: a partition that a poll gains flows until that poll ends."""
+    """P7: a partition that a poll gains is not quiet until that poll ends."""
     apply, poll = LedgerSubscription._apply_assignment, SafeConsumer.poll
 
     def uncovered(self, *given, **more):
@@ -95,7 +95,7 @@ def wide_holds_cover_no_gained_partition(patch):
 
 
 def records_that_a_late_hold_takes_back_are_lost(patch):
-    """P8: records that a poll had taken when a hold came are not put back or fetched."""
+    """P8: records that a poll has taken before a hold are not put back or fetched again."""
 
     def forget(_, __, state):
         state.before = None
@@ -104,7 +104,7 @@ def records_that_a_late_hold_takes_back_are_lost(patch):
 
 
 def holds_expire_early(patch):
-    """P3: a hold for a time ends after nine tenths of it."""
+    """P3: a timed hold ends after nine tenths of its time."""
     place = HoldCalls.place
 
     def shorter(self, *given, **how):
@@ -116,7 +116,7 @@ def holds_expire_early(patch):
 
 
 def held_partitions_are_fetched(patch):
-    """P11: Fetches ask for held partitions, too."""
+    """P11: fetches include held partitions."""
 
     def every(self):
         return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
@@ -125,7 +125,7 @@ def held_partitions_are_fetched(patch):
 
 
 def commits_include_a_record_that_is_not_delivered(patch):
-    """P8: a commit names one record more than was delivered."""
+    """P8: a commit includes one record more than was delivered."""
     consumed = LedgerSubscription.all_consumed_offsets
 
     def further(self):
@@ -136,7 +136,7 @@ def commits_include_a_record_that_is_not_delivered(patch):
 
 
 def new_owners_wait_for_no_group_hold(patch):
-    """G2: an assigned partition flows before the control topics are read."""
+    """G2: an assigned partition is delivered before the control topics are read."""
     gating = Table.gating
 
     def open_at_once(self, what, **_):
@@ -151,7 +151,7 @@ def owners_obey_no_group_hold(patch):
 
 
 def a_worker_commits_one_too_many(patch):
-    """W4: a commit is one record ahead of the handled ones."""
+    """W4: a commit is one record ahead of the handled records."""
     offsets = client._offsets
 
     def ahead(marks):
@@ -164,7 +164,7 @@ def a_worker_commits_one_too_many(patch):
 
 
 def a_worker_handles_a_held_record(patch):
-    """W10: a queued record is handled, though a hold covers it by now."""
+    """W10: a queued record is handled although a hold covers it by then."""
     patch.setattr(queue, "covers", lambda view, tp: not view.owns(tp))
 
 

@@ -1,4 +1,4 @@
-"""Plays a churn by its seed; an error has the command that plays it again."""
+"""Runs a churn by its seed; an error has the command that repeats the churn."""
 
 import gc
 import logging
@@ -13,13 +13,13 @@ from tests.sim.lab import play
 
 def played(what, seed, *, preempt=0.0):
     """
-    Play one churn; return the judge.
+    Run one churn; return the judge.
 
     Raises:
         ViolationError: a promise was broken; a note has the command that repeats it.
     """
     logged = logging.root.manager.disable
-    # Each line reads the clock, and a reading moves it.
+    # Each log line reads the clock, and each reading advances the clock.
     logging.disable(logging.CRITICAL)
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -40,8 +40,8 @@ def played(what, seed, *, preempt=0.0):
 
 
 def _forget_producers():
-    """Keep producers of an ended world from closing when the collector frees them."""
+    """Keep producers of an ended world from closing when they are garbage-collected."""
     for one in gc.get_objects():
         if type(one) is KafkaProducer and not getattr(one, "_closed", True):
             one._closed = True
-            one.close()  # it only forgets its hook at the interpreter's exit
+            one.close()  # close only removes its hook at the interpreter's exit

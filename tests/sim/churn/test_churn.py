@@ -1,4 +1,4 @@
-"""Random members of a group under a judge; each seed can be played again."""
+"""Random members of a group, observed by a judge; each seed can be repeated."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -22,21 +22,21 @@ SEEDS = 20  # the number of seeds within which a planted fault must be found
 
 
 def with_seeds(seeds):
-    """Play a test once for each seed, called ``seed=N``."""
+    """Run a test once for each seed, with the id ``seed=N``."""
     seeds = list(seeds)
     return pytest.mark.parametrize("seed", seeds, ids=[f"seed={n}" for n in seeds])
 
 
 @pytest.mark.contract("P1", "P7", "P8", "P9", "P11")
 @with_seeds(range(5))
-def test_a_churn_breaks_no_promise(seed):
+def test_churn_breaks_no_promise(seed):
     """P1, P7 to P9 and P11 hold despite random faults of members and brokers."""
     played(SHORT, seed)
 
 
 @pytest.mark.nightly
 @with_seeds(range(200))
-def test_a_long_churn_breaks_no_promise(seed):
+def test_long_churn_breaks_no_promise(seed):
     """P1, P7 to P9 and P11 hold for 30 virtual minutes."""
     played(LONG, seed)
 
@@ -44,7 +44,7 @@ def test_a_long_churn_breaks_no_promise(seed):
 @pytest.mark.nightly
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @with_seeds(range(50))
-def test_a_churn_of_workers_breaks_no_promise(seed):
+def test_churn_of_workers_breaks_no_promise(seed):
     """W3 to W5 and W10 hold despite random faults of Workers and brokers."""
     played(WORKERS, seed)
 
@@ -56,8 +56,8 @@ def play_until_a_violation(churn):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_planted_fault_is_found(plant):
-    """Each planted fault breaks a promise, and the judge notices within 20 seeds."""
+def test_planted_fault_is_found_within_20_seeds(plant):
+    """Each planted fault breaks a promise, and the judge notices it within 20 seeds."""
     churn = {OF_WORKERS: WORKERS, OF_GROUPS: CONTROLLED}.get(PLANTS[plant][1], LONG)
     with planted(plant), pytest.raises(ViolationError):
         play_until_a_violation(churn)
@@ -70,8 +70,8 @@ def test_a_planted_fault_is_found(plant):
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="kafka-python's sticky assignor gives a member back what it had long ago, "
-    "subscribed or not; the member refuses it, and joins again ten times a second",
+    reason="kafka-python's sticky assignor returns partitions that a member had long ago, "
+    "subscribed or not; the member refuses them, and rejoins ten times a second",
 )
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
@@ -82,7 +82,7 @@ def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
     sticky = {"partition_assignment_strategy": [StickyPartitionAssignor]}
     a = lab.member(kind, *topics, name="a", **sticky)
     a.owns(7)
-    # The wait is longer than the session: two members then claim everything.
+    # The wait is longer than the session timeout, so two members then claim everything.
     lab.network.isolate(a.process)
     b = lab.member(kind, *topics, name="b", **sticky)
     b.owns(7)
@@ -100,8 +100,8 @@ def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="as kafka-python, which does so in seven of ten seeds, it asks a broker that "
-    "leads no more again without a pause, for as long as no metadata come",
+    reason="like kafka-python, which does so in seven of ten seeds, it fetches from a "
+    "former leader without a backoff, for as long as no metadata arrives",
 )
 @simulated(seeds=1, nodes=3)
 def test_fetches_to_a_former_leader_are_rare(lab):

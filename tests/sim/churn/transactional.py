@@ -34,7 +34,7 @@ class Transactional(Outsider):
             self.end()
 
     def end(self):
-        """Close the producer; the next one aborts an open transaction."""
+        """Close the producer; the next producer aborts an open transaction."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(timeout=5)

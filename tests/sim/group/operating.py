@@ -1,4 +1,4 @@
-"""Control topics in a simulated cluster, their operator, and members that obey it."""
+"""Control topics in a simulated cluster, their operator, and members that obey holds."""
 
 import functools
 import inspect
@@ -16,8 +16,8 @@ from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 
 CONTROL = Control(holds_topic="ops", status_topic="status")
-# They send no reports: a killed member's producer has some on their way, and logs that
-# when it is collected, during any later test.
+# Members with these settings send no reports. A killed member's producer would have
+# unsent reports, and would log them when it is garbage-collected during a later test.
 SILENT = Control(holds_topic="ops", status_topic=None)
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
@@ -25,7 +25,7 @@ T = TopicPartition("t", 0)
 
 
 class Operator:
-    """Makes the control topics, writes holds, and starts members of the group."""
+    """Creates the control topics, writes holds, and starts members of the group."""
 
     def __init__(self, lab):
         lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
@@ -48,7 +48,7 @@ class Operator:
     # ------------------------------------------------------------ holds
 
     def hold(self, *scopes, group=GROUP, for_=None):
-        """Place holds; on the whole group, if no scope is named."""
+        """Place holds, on the whole group if no scope is named."""
         hold = new_hold("test", for_)
         self._publish(changes(group, "alice", scopes or ["@all"], hold))
 
@@ -56,7 +56,7 @@ class Operator:
         self._publish(changes(group, owner, scopes or ["@all"], None))
 
     def reset(self, offsets, *, scope="t", owner="alice", topic_ids=(), hold_id="h1"):
-        """Write a hold's record with the offsets to which partitions are moved."""
+        """Write the record of a hold, with the offsets to which partitions are moved."""
         to = tuple((*tp, offset) for tp, offset in sorted(offsets.items()))
         hold = ControlHold(hold_id, "test", reset=Reset(to, tuple(topic_ids)))
         self._publish([Change(ControlKey(GROUP, owner, scope), hold)])
@@ -79,7 +79,7 @@ class Operator:
     # ------------------------------------------------------------ views
 
     def looking(self):
-        """Return a connection as commands use it."""
+        """Return an operator's connection, like that of a command."""
         return operators.Operator(self.lab.connection, CONTROL)
 
     def view(self):
@@ -90,7 +90,7 @@ class Operator:
         return self.view().quietness([ALL])
 
     def wait_until_quiet(self, scope=ALL, seconds=100.0):
-        """Check at growing intervals until members are known to obey."""
+        """Check at growing intervals until all members are known to obey."""
         end, pause = self.lab.now + seconds, 0.2
         with self.looking() as looking:
             while not looking.look(GROUP).quietness([scope]).is_reached:
@@ -100,7 +100,7 @@ class Operator:
 
 
 def operated(seeds=1, **world):
-    """Play a test as ``simulated`` does; it may take the ``lab`` and an ``operator``."""
+    """Run a test as ``simulated`` does; the test may take ``lab`` and ``operator``."""
 
     def decorate(test):
         @functools.wraps(test)
@@ -121,7 +121,7 @@ def operated(seeds=1, **world):
 
 
 def cut_off(lab, name):
-    """Keep answers from a member's control clients; return the faults."""
+    """Withhold responses from a member's control clients; return the faults."""
     return [
         lab.cluster.fail(api, is_held=True, client_id=f"{name}-control")
         for api in ("ListOffsets", "Fetch")
@@ -139,7 +139,7 @@ def latecomer(lab, operator):
 
 
 def read(*members):
-    """Return the number of records that members have got."""
+    """Return the number of records that members have received."""
     return sum(len(one.records) for one in members)
 
 
@@ -153,13 +153,13 @@ def moved(lab, targets):
 
 
 def commit_elsewhere(lab, offset):
-    """Commit from outside the group's members: in a transaction, or as a later owner."""
+    """Change the committed offset, as a transaction or a later owner would."""
     kept = lab.cluster.offsets._committed[GROUP]
     kept[T.topic, T.partition] = evolve(kept[T.topic, T.partition], offset=offset)
 
 
 def since(one, tp, count):
-    """Return a member's values of a partition, from a number on."""
+    """Return a member's values of a partition, without the first ``count`` values."""
     return one.values(tp)[count:]
 
 
@@ -172,7 +172,7 @@ def at_work(lab, operator, **settings):
 
 
 def held(lab, operator, **settings):
-    """Return such a member that obeys a hold of the topic."""
+    """Return a member that has read ten records and obeys a hold of their topic."""
     one = at_work(lab, operator, **settings)
     operator.hold("t")
     lab.until(lambda: quiet(one))

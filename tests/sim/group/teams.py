@@ -51,7 +51,7 @@ class Broker:
 
 
 class KeptAnswers:
-    """Held answers of a broker, with the interface of an embedded broker."""
+    """Responses that a broker holds back, with the interface of an embedded broker."""
 
     def __init__(self, lab, api, client_id):
         self._lab = lab
@@ -72,10 +72,10 @@ class KeptAnswers:
 
 def played(prepare=nullcontext, **team):
     """
-    Play a test in virtual time; its first argument is a team, with a cluster of its own.
+    Run a test in virtual time; its first argument is a team with its own cluster.
 
     Args:
-        prepare: a context in which the test runs, made with the team.
+        prepare: makes a context for the team, in which the test runs.
         team: further arguments of ``Team``.
     """
 
@@ -83,7 +83,7 @@ def played(prepare=nullcontext, **team):
         @functools.wraps(test)
         def scenario(lab, **given):
             with pytest.MonkeyPatch.context() as patch:
-                # Commands find the simulated network as clients do.
+                # With this patch commands use the simulated network, as clients do.
                 patch.setattr(
                     connection,
                     "_check_values",
@@ -102,7 +102,7 @@ def played(prepare=nullcontext, **team):
 
 @contextmanager
 def work(team):
-    """Let one member poll, which has committed everything."""
+    """Run the test beside one polling member, which has committed everything."""
     consumer = team.subscribed("billing-1")
     team.catch_up(consumer)
     with Polled(consumer):
@@ -111,7 +111,7 @@ def work(team):
 
 @contextmanager
 def held(team):
-    """Let such a member obey a hold of the topic by alice."""
+    """Run the test beside a member that obeys alice's hold of the topic."""
     with work(team):
         typed(team, "pause", team.topic, "--reason", "x", "--wait", "30s")
         yield
@@ -119,7 +119,7 @@ def held(team):
 
 @contextmanager
 def patient(team):
-    """Let one member poll whose clock skew is larger than that of commands."""
+    """Run the test beside a member that allows more clock skew than commands do."""
     consumer = team.subscribed("patient", control=team.with_settings(clock_skew=300.0))
     team.catch_up(consumer)
     with Polled(consumer):
@@ -128,7 +128,7 @@ def patient(team):
 
 @contextmanager
 def leave(team):
-    """Leave a group that has committed, without a member that could report."""
+    """Run the test for a group that has commits, but no member that could report."""
     consumer = team.subscribed("gone", control=None)
     poll_until(consumer, team.has_all(consumer))
     consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
@@ -143,10 +143,10 @@ _OWNED = {"pause", "extend", "resume", "reset-offsets"}
 
 def typed(team, command, *arguments, owner="alice", status=Status.DONE):
     """
-    Run a command for the group, and check how it ends.
+    Run a command for the group, and check its exit status.
 
     Returns:
-        Its stdout if it succeeds, otherwise its line on stderr.
+        The command's stdout if it succeeds, otherwise its line on stderr.
     """
     whose = ("--owner", owner) if command in _OWNED else ()
     ended = run(team, command, "--group", team.group, *whose, *arguments)

@@ -16,7 +16,7 @@ _DOWN = 3
 
 
 def groups(lab):
-    """Make three groups that have committed, each with another coordinator."""
+    """Create three groups with commits, each with a different coordinator."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
     for name in ("ops", "status", "t"):
@@ -31,7 +31,7 @@ def groups(lab):
 
 
 def lose(lab, *, is_frozen):
-    """Stop or freeze a broker; no other takes its place."""
+    """Stop or freeze a broker; no other broker takes over."""
     if is_frozen:
         lab.cluster.freeze(_DOWN)
     else:
@@ -39,7 +39,7 @@ def lose(lab, *, is_frozen):
 
 
 def by_name(looking):
-    """Return all groups that are known, by name."""
+    """Return all known groups, by name."""
     return {one.group: one for one in looking.survey()[0]}
 
 
@@ -59,7 +59,7 @@ in_both = pytest.mark.parametrize("is_frozen", [True, False])
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
 def test_survey_without_one_coordinator_shows_the_other_groups(lab, *, is_frozen):
-    """Its groups are known again once another broker coordinates them."""
+    """The missing groups are known again once another broker coordinates them."""
     operator = groups(lab)
     with operator.looking() as looking:
         lose(lab, is_frozen=is_frozen)
@@ -78,8 +78,8 @@ def test_survey_without_one_coordinator_shows_the_other_groups(lab, *, is_frozen
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1, nodes=3)
-def test_a_missing_broker_is_named_even_where_no_group_is_known(lab):
-    """The output is not "there are no groups", as if all had been read."""
+def test_missing_broker_is_named_even_if_no_group_is_known(lab):
+    """The output does not say "there are no groups", as if all brokers had answered."""
     operator = Operator(lab)
     for name in ("ops", "status"):
         lab.cluster.lead(name, 0, 1)
@@ -93,7 +93,7 @@ def test_a_missing_broker_is_named_even_where_no_group_is_known(lab):
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_a_follower_without_one_coordinator_stays_current_on_the_others(
+def test_follower_without_one_coordinator_stays_current_on_the_other_groups(
     lab, *, is_frozen
 ):
     groups(lab)
@@ -115,14 +115,14 @@ def test_a_follower_without_one_coordinator_stays_current_on_the_others(
 
 
 def known_all(seen):
-    """Return whether all three groups are known in full."""
+    """Return whether all three groups are known completely."""
     return seen.is_complete and known(seen.views) == _GROUPS.keys()
 
 
 @in_both
 @simulated(seeds=3, nightly=8, nodes=3)
 def test_request_to_any_broker_goes_to_a_live_one(lab, *, is_frozen):
-    """The request finds that broker even before the dead one is fenced."""
+    """The request finds a live broker even before the dead broker is fenced."""
     operator = groups(lab)
     lose(lab, is_frozen=is_frozen)
     began = lab.now
@@ -182,7 +182,7 @@ def test_lags_leave_out_partitions_without_a_leader(lab, *, is_frozen):
 
 
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_refusals_raise_and_coordinators_not_ready_are_asked_again(lab):
+def test_refusals_raise_and_requests_to_unready_coordinators_are_repeated(lab):
     operator = groups(lab)
     refused = _codes.error_code("GROUP_AUTHORIZATION_FAILED")
     with operator.looking() as looking:
@@ -214,7 +214,7 @@ def test_refusals_raise_and_coordinators_not_ready_are_asked_again(lab):
 def test_request_that_fails_for_all_groups_of_a_coordinator_is_sent_once(
     lab, *, api, error
 ):
-    """The request is not repeated for each half of the groups, down to single ones."""
+    """The request is not repeated for each half of the groups, down to single groups."""
     operator = groups(lab)
     for number in range(8):
         operator.hold(group=f"g{number}")

@@ -25,7 +25,7 @@ QUIET = ("wait", "quiet", "--timeout", "0s")
 
 @played(topic="re", partitions=3)
 def test_scope_of_a_topic_named_re_needs_the_prefix_re(team):
-    """A scope that reads as a pattern is refused with a hint."""
+    """A scope that looks like a pattern is refused with a hint."""
     consumer = team.ready("billing-1")
     group = ("--group", team.group)
     with Polled(consumer):
@@ -42,7 +42,7 @@ def test_scope_of_a_topic_named_re_needs_the_prefix_re(team):
 
 
 @played()
-def test_status_shows_the_holds_of_a_worker_for_an_outage(team):
+def test_status_shows_the_holds_that_a_worker_places_in_an_outage(team):
     consumer = team.ready("billing-1")
     with Polled(consumer):
         reason = "the bank is down"
@@ -96,7 +96,7 @@ def test_wait_quiet_is_refused_without_a_hold(team):
 
 
 @played()
-def test_an_unknown_group_is_refused(team):
+def test_unknown_group_is_refused(team):
     """A mistyped group must not look quiet, or resumed."""
     team.ready()
     for command in (
@@ -118,7 +118,7 @@ def test_an_unknown_group_is_refused(team):
 
 
 @played()
-def test_a_user_without_a_name_is_asked_for_one(team, monkeypatch):
+def test_user_without_a_name_is_asked_for_an_owner(team, monkeypatch):
     def nobody():
         message = "getpwuid(): uid not found: 12345"
         raise KeyError(message)
@@ -136,8 +136,8 @@ def bad(team, *arguments):
 
 
 @played()
-def test_a_resume_is_written_if_only_holds_can_be_read(team, monkeypatch):
-    """Committed offsets are not needed for a lift."""
+def test_resume_is_written_if_only_holds_can_be_read(team, monkeypatch):
+    """A lift does not need the committed offsets."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
         patch.setattr(Operator, "group", refusing)
@@ -149,8 +149,8 @@ def test_a_resume_is_written_if_only_holds_can_be_read(team, monkeypatch):
 
 @pytest.mark.contract("G10")
 @played()
-def test_unreadable_holds_are_lifted_by_force_alone(team, monkeypatch):
-    """A reset under them may be unfinished."""
+def test_unreadable_holds_are_lifted_only_with_force(team, monkeypatch):
+    """A reset under these holds may be unfinished."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
         for name in ("holds", "group"):
@@ -196,7 +196,7 @@ def test_init_creates_corrects_and_keeps_topics(team):
 
 @played()
 def test_init_refuses_a_topic_with_several_partitions(team):
-    """Kafka removes no partition; doctor gives the same advice."""
+    """Kafka cannot remove partitions, and doctor gives the same advice."""
     team.settings = Control.prefixed(f"wide-{team.group}-")
     new, wide = reversed(team.settings.topics)
     team.broker.create_topic(wide, 3)
@@ -208,7 +208,7 @@ def test_init_refuses_a_topic_with_several_partitions(team):
 
 
 @played()
-def test_missing_control_topics_are_one_problem(team):
+def test_missing_control_topics_are_reported_as_one_problem(team):
     team.settings = Control.prefixed(f"none-{team.group}-")
     ended = run(team, "doctor")
     assert ended.exit_code == Status.FAILED
@@ -229,7 +229,7 @@ def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
 
 
 @played()
-def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
+def test_doctor_finds_no_problem_in_a_group_that_obeys_its_holds(team):
     """A note about the writers of holds has the command that lists them."""
     consumer = team.ready()
     with Polled(consumer):
@@ -251,8 +251,8 @@ def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
 
 
 @played()
-def test_without_the_status_topic_holds_are_known(team, monkeypatch):
-    """No member is called a plain client because of that."""
+def test_holds_are_known_without_the_status_topic(team, monkeypatch):
+    """No member is called a plain client just because its reports cannot be read."""
     consumer = team.ready("billing-1")
     team.operator_holds(team.topic)
     monkeypatch.setattr("safeconsumer.group.settings._STATUS", f"{team.topic}-none")
@@ -284,7 +284,7 @@ def test_doctor_prints_its_findings_before_an_error(team, monkeypatch):
 
 
 @played()
-def test_a_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
+def test_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
     consumer = team.ready("billing-1")
     team.operator_holds("@all")
     other = f"{team.topic}-otherholds_ops"
@@ -306,7 +306,7 @@ def test_a_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
 @pytest.mark.contract("G8")
 @played()
 def test_pause_waits_during_a_rebalance_until_its_scope_is_known(team):
-    """The owners of partitions are not known meanwhile."""
+    """The owners of partitions are not known during a rebalance."""
     first = team.subscribed("a", control=None)
     poll_until(first, team.has_all(first))
     joining = team.subscribed("b", control=None)
@@ -325,7 +325,7 @@ def test_pause_waits_during_a_rebalance_until_its_scope_is_known(team):
 
 @pytest.mark.contract("G8")
 @played()
-def test_an_unreadable_holds_topic_does_not_mean_that_nothing_is_held(team):
+def test_unreadable_holds_topic_does_not_mean_that_nothing_is_held(team):
     """The holds topic was deleted, and the status topic exists."""
     team.broker.delete_topic(team.settings.holds_topic)
     shown = run(team, "status")
@@ -346,7 +346,7 @@ def test_an_unreadable_holds_topic_does_not_mean_that_nothing_is_held(team):
 
 
 @played()
-def test_commands_before_init_end_at_once_with_one_line(team):
+def test_commands_before_init_fail_immediately_with_one_line(team):
     for name in team.settings.topics:
         team.broker.delete_topic(name)
     for words in (

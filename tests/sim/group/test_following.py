@@ -27,7 +27,7 @@ def reading(base):
 
 
 def until(following, is_so, what):
-    """Wait until a snapshot fulfils a condition, and return it."""
+    """Wait until a snapshot fulfils a condition, and return that snapshot."""
     found = []
 
     def look():
@@ -67,8 +67,8 @@ def test_follower_and_command_have_the_same_result(team):
 
 
 @played()
-def test_a_group_held_before_it_exists_is_shown_without_members(team):
-    """Brokers of 4.0 answer with an error: there is no such group, and nothing is unknown."""
+def test_group_held_before_it_exists_is_shown_without_members(team):
+    """Brokers of 4.0 answer with an error that means a missing group, not an unknown one."""
     operator = Operator(team.broker.client_config, team.settings)
     team.operator_holds("@all")
     with follower(team) as following, operator:
@@ -82,8 +82,8 @@ def test_a_group_held_before_it_exists_is_shown_without_members(team):
 
 
 @played()
-def test_without_control_topics_a_follower_names_the_command_that_makes_them(team):
-    """The follower goes on once the topics are made."""
+def test_follower_without_control_topics_names_the_command_that_creates_them(team):
+    """The follower continues once the topics are created."""
     settings = team.with_settings(holds_topic=f"late-{team.group}")
     with follower(team, settings) as following:
         lost = until(following, lambda one: one.trouble is not None, "trouble")
@@ -95,8 +95,8 @@ def test_without_control_topics_a_follower_names_the_command_that_makes_them(tea
 
 
 @played()
-def test_without_a_status_topic_a_follower_keeps_its_clients(team, monkeypatch):
-    """Earlier, it made an admin client and a consumer every ten seconds."""
+def test_follower_without_a_status_topic_keeps_its_clients(team, monkeypatch):
+    """The follower used to create an admin client and a consumer every ten seconds."""
     made = []
     reader = clients.reader
     monkeypatch.setattr(
@@ -111,12 +111,12 @@ def test_without_a_status_topic_a_follower_keeps_its_clients(team, monkeypatch):
             following, "_turn", lambda *given: (turns.append(""), turn(*given))
         )
         wait_for(lambda: len(turns) > 3, "turns")
-    assert len(made) == 2  # one that reads, and one that asks
+    assert len(made) == 2  # one reads the topics, and one makes other requests
 
 
 @played()
-def test_a_status_topic_made_later_is_read(team, monkeypatch):
-    """Until then the holds are known, but not the members that obey them."""
+def test_status_topic_that_is_created_later_is_read(team, monkeypatch):
+    """Until the topic exists, the holds are known, but not the members that obey them."""
     monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
     settings = team.with_settings(status_topic=f"late-{team.group}")
     team.operator_holds(team.topic)
@@ -137,7 +137,7 @@ def test_a_status_topic_made_later_is_read(team, monkeypatch):
 
 @simulated(seeds=1, nightly=3)
 def test_reader_busy_with_records_does_not_call_the_broker_silent(lab):
-    """One answer may bring records for many polls; meanwhile nothing is fetched."""
+    """One response may have records for many polls, during which nothing is fetched."""
     operating.Operator(lab).write(*[(b"%d" % number, b"x") for number in range(100)])
     with closing(reading({**lab.connection, "max_poll_records": 10})) as reader:
         reader.begin(["ops"])
@@ -146,7 +146,7 @@ def test_reader_busy_with_records_does_not_call_the_broker_silent(lab):
         while reader.turn(10):
             lab.sleep(2.0)
         assert reader.is_complete
-        lab.sleep(60.0)  # as if its caller had been stopped
+        lab.sleep(60.0)  # as if the caller had been suspended
         reader.turn(500)
         fault.end()
 
@@ -169,8 +169,8 @@ def test_fetches_unanswered_for_five_seconds_raise(lab):
 @pytest.mark.contract("P20", "G2")
 @pytest.mark.parametrize("is_open", [True, False], ids=["reading", "closed"])
 @simulated(seeds=1, nightly=3)
-def test_a_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
-    """An operator's hold may be among the records that the new leader got."""
+def test_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
+    """An operator's hold may be among the records that the new leader received."""
     operating.Operator(lab).write(*[(b"%d" % number, b"old") for number in range(10)])
     base = {**lab.connection, "metadata_max_age_ms": 1000}
     with closing(reading(base)) as reader:
@@ -186,7 +186,7 @@ def test_a_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
 
 
 def read_again(reader):
-    """Begin again after each error, as callers do; return the last reading's values."""
+    """Start again after each error, as callers do; return the values of the last start."""
     found = []
     for _ in range(40):
         try:

@@ -1,4 +1,4 @@
-"""A held partition is not quiet while a program works on its records."""
+"""A held partition is not quiet while a program works on records of that partition."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ NAP = 0.5  # seconds for which a program works on a record
 
 
 class Program:
-    """A process with a program of some kind, which works for a while on each record."""
+    """A process with some kind of program, which works for a while on each record."""
 
     def __init__(self, lab, kind):
         self.lab, self._kind = lab, kind
@@ -80,7 +80,7 @@ def step_and_leave(program):
 
 
 def work_in_threads(program):
-    """Poll, and let threads work; ``consumer.busy`` returns their partitions."""
+    """Poll, and work in threads; ``consumer.busy`` returns the threads' partitions."""
     running = {}
     program.consumer.busy = lambda: [
         tp for tp, one in running.items() if one.is_alive()
@@ -91,7 +91,7 @@ def work_in_threads(program):
 
 
 def own_thread(program):
-    """Go on polling while other threads work."""
+    """Keep polling while other threads work."""
     running = work_in_threads(program)
     while any(one.is_alive() for one in running.values()):
         program.consumer.pause(*running, owner="backpressure")
@@ -135,7 +135,7 @@ def pump(program):
 
 
 def pump_answered_later(program):
-    """Take batches on one thread, and answer them on others."""
+    """Receive batches on one thread, and finish them on others."""
     with Pump(program.consumer) as made:
         program.stop_more = made.stop
         for batch in made:
@@ -153,7 +153,7 @@ def pump_answered_later(program):
 )
 @operated(nightly=10)
 def test_no_program_writes_after_its_group_is_quiet(lab, operator, kind):
-    """Each kind of program reports that within two seconds."""
+    """Each kind of program reports quiet within two seconds."""
     lab.topic("t", records=8)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 3)
@@ -170,8 +170,8 @@ def test_no_program_writes_after_its_group_is_quiet(lab, operator, kind):
 
 
 @operated()
-def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab, operator):
-    """The iteration goes on with the other partition."""
+def test_partition_is_quiet_when_its_records_of_a_batch_are_done(lab, operator):
+    """The iteration continues with the other partition."""
     lab.topic("t", 2, records=12)
     program = Program(lab, iterate)
     lab.until(lambda: len(program.written) >= 3)
@@ -246,7 +246,7 @@ def test_records_stay_in_hand_until_the_next_poll(operator, change):
 
 
 @operated()
-def test_a_step_that_a_wakeup_stops_ends_the_record_before(operator):
+def test_step_that_a_wakeup_stops_finishes_the_previous_record(operator):
     consumer = consumer_with_records(operator)
     consumer.config["consumer_timeout_ms"] = 500
     next(consumer)
@@ -262,7 +262,7 @@ def test_a_step_that_a_wakeup_stops_ends_the_record_before(operator):
 
 @operated()
 def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
-    """A pause came between the drain and the last check of a poll."""
+    """The pause comes between the drain and the final check of the poll."""
     consumer = consumer_with_records(operator)
     drain = consumer._fetcher.fetched_records
 
@@ -278,8 +278,8 @@ def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
 
 
 @operated()
-def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab, operator):
-    """During its block its batches count, and the records that it has polled do not."""
+def test_polled_records_are_in_hand_again_after_a_pump(lab, operator):
+    """Within its block the pump's batches count, but not the records that it polls."""
     consumer = consumer_with_records(operator)
     with Pump(consumer) as pump:
         batch = next(iter(pump))
@@ -295,7 +295,7 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab, operator):
 
 
 @operated()
-def test_a_batch_left_in_a_pump_is_busy_until_it_is_done(operator):
+def test_batch_left_in_a_pump_counts_as_busy_until_it_is_done(operator):
     consumer = consumer_with_records(operator)
     consumer.pause_all()
     consumer.poll(0)
@@ -322,10 +322,8 @@ def place(given):
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("kind", [own_thread, worker_that_outlives_a_drain], ids=short)
 @operated(nightly=5)
-def test_a_partition_is_not_quiet_while_its_former_owner_works_on_it(
-    lab, operator, kind
-):
-    """A rebalance gave the partition to a member that obeys."""
+def test_partition_is_not_quiet_while_its_former_owner_works_on_it(lab, operator, kind):
+    """A rebalance has given the partition to a member that obeys the hold."""
     lab.topic("t", 2, records=6)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 1)
@@ -349,7 +347,7 @@ def thread_that_outlives_close(program):
 
 
 def worker_that_outlives_close(program):
-    """Stop a worker whose drain is too short for its handler, which goes on."""
+    """Stop a worker whose drain is too short for its handler, which continues."""
     worker_batches(program, batch=8, drain=Drain(shutdown=0.1))
     program.is_over = True
 
@@ -359,7 +357,7 @@ def worker_that_outlives_close(program):
     "kind", [thread_that_outlives_close, worker_that_outlives_close], ids=short
 )
 @operated()
-def test_a_closed_member_that_works_on_is_not_quiet(lab, operator, kind):
+def test_closed_member_that_is_still_working_is_not_quiet(lab, operator, kind):
     lab.topic("t", records=8)
     program = Program(lab, kind)
     operator.member("b")
@@ -375,10 +373,10 @@ def test_a_closed_member_that_works_on_is_not_quiet(lab, operator, kind):
 
 @pytest.mark.contract("G8")
 @operated()
-def test_a_member_without_reports_is_not_quiet_once_its_hold_may_have_ended(
+def test_member_without_reports_is_not_quiet_once_its_hold_may_have_ended(
     lab, operator
 ):
-    """The member lifts the hold by its own clock, and delivers."""
+    """The member lifts the hold by its own clock, and delivers records."""
     lab.topic("t", records=8)
     one = operator.member(max_poll_records=1, enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 8)
@@ -397,7 +395,7 @@ def test_a_member_without_reports_is_not_quiet_once_its_hold_may_have_ended(
 
 @operated(nightly=3)
 def test_busy_is_not_called_after_close_has_returned(lab, operator):
-    """The last call takes longer than close waits."""
+    """The last call of ``busy`` takes longer than ``close`` waits."""
     consumer = consumer_with_records(operator)
     asked = []
 

@@ -1,4 +1,4 @@
-"""Deleted topics: control topics, and a topic of the group."""
+"""Deleted control topics, and a deleted topic of the group."""
 
 from itertools import product
 
@@ -50,8 +50,8 @@ def test_holds_that_members_keep_of_a_lost_topic_are_lifted_by_name(team):
 
 
 @played()
-def test_a_deleted_topic_does_not_flow(team):
-    """A member that assigned the topic by hand still reports its delivery."""
+def test_wait_for_flowing_fails_for_a_deleted_topic(team):
+    """A member that assigned the topic manually still reports the topic as delivered."""
     team.settings = team.quick
     team.broker.lab.cluster.creates_topics = False
     member = team.member()
@@ -74,8 +74,8 @@ def test_a_deleted_topic_does_not_flow(team):
 
 @pytest.mark.contract("G1")
 @played()
-def test_a_long_connection_places_a_hold_again_on_a_recreated_topic(team):
-    """Members that start then do not know the hold of the deleted topic."""
+def test_long_lived_connection_places_a_hold_again_on_a_recreated_topic(team):
+    """Members that start later do not know the hold of the deleted topic."""
     action = place_action(
         group=team.group, owner="alice", texts=["@all"], reason="x", for_=None
     )
@@ -122,10 +122,10 @@ WRONG = {
 @pytest.mark.contract("G5")
 @pytest.mark.parametrize("name", WRONG)
 @operated()
-def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
+def test_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
     lab, operator, name
 ):
-    """Partitions of a new member, and those gained when it stops or dies, are gated."""
+    """Partitions of a new member are gated, and so are partitions gained after its end."""
     emitted = []
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)
@@ -155,7 +155,7 @@ def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
 @pytest.mark.contract("G5")
 @pytest.mark.parametrize("unavailable", ["hold", "run"])
 @operated()
-def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
+def test_member_that_starts_without_its_control_topics_waits_or_delivers(
     lab, operator, unavailable
 ):
     emitted = []
@@ -179,8 +179,8 @@ def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
 
 @pytest.mark.contract("G8")
 @operated()
-def test_a_member_reports_again_soon_after_a_broker_knew_no_topic_once(lab, operator):
-    """A broker may answer so while a topic's leader moves; the topic exists."""
+def test_member_soon_reports_again_after_one_unknown_topic_error(lab, operator):
+    """A broker may return this error while the leader of an existing topic moves."""
     lab.topic("t", 1, records=5)
     operator.member("a")
     lab.sleep(30)
@@ -193,7 +193,7 @@ def test_a_member_reports_again_soon_after_a_broker_knew_no_topic_once(lab, oper
 
 
 @operated()
-def test_a_broker_that_flaps_is_reported_once_a_minute(lab, operator):
+def test_broker_that_flaps_is_reported_once_a_minute(lab, operator):
     emitted = []
     lab.topic("t", 1)
     a = operator.member("a", hooks=[emitted.append])
@@ -221,8 +221,8 @@ def test_a_broker_that_flaps_is_reported_once_a_minute(lab, operator):
 
 @pytest.mark.contract("G2")
 @operated(nightly=4)
-def test_a_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab, operator):
-    """The new topic has as many records, and the member's fetches get no answer."""
+def test_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab, operator):
+    """The new topic has as many records as the old one, and fetches get no response."""
     tps = lab.topic("t", 2, records=5)
     operator.hold("later")
     operator.lift("later")

@@ -1,4 +1,4 @@
-"""Holds of a group reach every member, and those that come later."""
+"""A group's holds reach every member, including members that join later."""
 
 import itertools
 import sys
@@ -30,7 +30,7 @@ from tests.sim.playing import simulated
 
 @pytest.mark.contract("G1")
 @operated(nightly=4)
-def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab, operator):
+def test_hold_reaches_two_members_and_a_third_that_joins_later(lab, operator):
     partitions = lab.topic("t", 4, records=5)
     members = [operator.member("a"), operator.member("b")]
     lab.until(lambda: read(*members) == 20)
@@ -52,7 +52,7 @@ def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab, operator):
 
 @pytest.mark.contract("G2")
 @operated(nightly=4)
-def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab, operator):
+def test_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab, operator):
     """The hold was acknowledged before the partition was assigned."""
     partitions = lab.topic("t", 2, records=5)
     a = operator.member("a")
@@ -95,7 +95,7 @@ def test_no_member_lifts_an_operators_hold(lab, operator):
 
 @pytest.mark.contract("G4")
 @operated(nightly=4)
-def test_garbage_is_skipped_and_a_later_version_holds(lab, operator):
+def test_garbage_is_skipped_and_a_record_of_a_later_version_is_a_hold(lab, operator):
     (tp,) = lab.topic("t", records=5)
     a = operator.member("a")
     lab.until(lambda: len(a.records) == 5)
@@ -115,7 +115,7 @@ def test_garbage_is_skipped_and_a_later_version_holds(lab, operator):
 @pytest.mark.contract("G4")
 @simulated(seeds=1)
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_the_constructor_refuses_a_topic_that_loses_holds(lab, policy):
+def test_constructor_refuses_a_topic_that_loses_holds(lab, policy):
     lab.cluster.create_topic("ops", 1, {"cleanup.policy": policy})
     lab.cluster.create_topic("status", 1, topics.HOLDS_SETTINGS)
     with pytest.raises(ControlTopicError, match=r"set cleanup\.policy=compact"):
@@ -127,7 +127,9 @@ def test_the_constructor_refuses_a_topic_that_loses_holds(lab, policy):
 @pytest.mark.contract("G6")
 @operated()
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
-def test_a_hold_expires_late_by_the_skew_and_never_early(lab, operator, ahead):
+def test_hold_expires_late_by_at_most_the_clock_skew_and_never_early(
+    lab, operator, ahead
+):
     """The broker's time counts, even if the member's own clock is wrong."""
     (tp,) = lab.topic("t", records=5)
     a = operator.member("a", poll_ms=100)
@@ -145,7 +147,7 @@ def test_a_hold_expires_late_by_the_skew_and_never_early(lab, operator, ahead):
 
 @pytest.mark.contract("G8")
 @operated(nightly=4)
-def test_a_frozen_member_is_not_quiet(lab, operator):
+def test_frozen_member_is_not_quiet(lab, operator):
     """An operator sees that one of two members obeys, and which partition is unknown."""
     lab.topic("t", 2, records=5)
     a, b = operator.member("a"), operator.member("b")
@@ -168,7 +170,7 @@ def test_a_frozen_member_is_not_quiet(lab, operator):
 
 
 @operated(nightly=4)
-def test_an_idle_member_sends_only_fetches_and_reports(lab, operator):
+def test_idle_member_sends_only_fetches_and_reports(lab, operator):
     lab.topic("t", 4)
     a = operator.member("a")
     a.owns(4)
@@ -188,7 +190,7 @@ def test_an_idle_member_sends_only_fetches_and_reports(lab, operator):
 @pytest.mark.contract("W8")
 @operated(nightly=4)
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_closing_takes_no_longer_than_its_timeout(lab, *, is_answered):
+def test_close_takes_no_longer_than_its_timeout(lab, *, is_answered):
     """Threads, clients and leaving the group share one deadline."""
     lab.topic("t", 4)
     consumer = SafeConsumer("t", **lab.settings(group_id=GROUP, control=CONTROL))
@@ -205,7 +207,7 @@ def test_closing_takes_no_longer_than_its_timeout(lab, *, is_answered):
 
 @simulated(seeds=1)
 def test_member_rarely_requests_a_missing_status_topic(lab, caplog):
-    """A member reports once the topic is made."""
+    """A member reports once the topic is created."""
     lab.topic("t", 1)
     lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
     a = lab.member(SafeConsumer, "t", control=CONTROL)
@@ -215,7 +217,7 @@ def test_member_rarely_requests_a_missing_status_topic(lab, caplog):
     lab.sleep(40)
     assert lab.kinds(since).count("Metadata") < 10
     errors = [one for one in caplog.records if one.name.startswith("kafka.")]
-    assert len(errors) <= 4  # upstream logs errors for each of two requests
+    assert len(errors) <= 4  # kafka-python logs errors for each of two requests
     lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
     since = len(lab.cluster.requests)
     lab.until(lambda: "Produce" in lab.kinds(since))
@@ -226,8 +228,8 @@ def test_member_rarely_requests_a_missing_status_topic(lab, caplog):
     "settings", [{}, {"group_instance_id": "a"}], ids=["dynamic", "static"]
 )
 @operated(nightly=5)
-def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
-    """The member counts until its partitions move; then their next owner counts."""
+def test_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
+    """The killed member counts until its partitions move; then the next owner counts."""
     lab.topic("t", 4, records=5)
     quick = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1000}
     a, b = operator.member("a", **quick, **settings), operator.member("b", **quick)
@@ -256,7 +258,7 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
 
 
 @operated()
-def test_a_restarted_static_member_is_quiet_when_it_has_reported(lab, operator):
+def test_restarted_static_member_is_quiet_once_it_has_reported(lab, operator):
     lab.topic("t", 2, records=5)
     a = operator.member("a", group_instance_id="a", **QUICK)
     a.owns(2)
@@ -269,14 +271,14 @@ def test_a_restarted_static_member_is_quiet_when_it_has_reported(lab, operator):
     operator.wait_until_quiet(seconds=5)
     with operator.looking() as looking:
         began = lab.now
-        while lab.now < began + 20:  # the session of the killed one ends meanwhile
+        while lab.now < began + 20:  # the killed member's session ends in this time
             assert looking.look(GROUP).verdict.words == "quiet"
             lab.sleep(2)
 
 
 @pytest.mark.contract("G2")
 @played()
-def test_partitions_assigned_by_hand_wait_for_the_control_topics(team):
+def test_manually_assigned_partitions_wait_for_the_control_topics(team):
     team.operator_holds(f"{team.topic}:0")
     consumer = team.member()
     consumer.assign(team.partitions[:2])
@@ -286,7 +288,7 @@ def test_partitions_assigned_by_hand_wait_for_the_control_topics(team):
 
 
 @played()
-def test_a_hook_that_exits_does_not_end_the_reader(team):
+def test_hook_that_exits_does_not_end_the_reader(team):
     asked = []
 
     def leave(event):
@@ -301,8 +303,8 @@ def test_a_hook_that_exits_does_not_end_the_reader(team):
 
 
 @played()
-def test_a_closed_static_member_has_stopped(team):
-    """Kafka lists it until its session ends."""
+def test_closed_static_member_counts_as_stopped(team):
+    """Kafka lists the member until its session ends."""
     consumer = team.ready("a", control=team.quick, group_instance_id="one")
     consumer.close()
     with Operator(team.broker.client_config, team.quick) as operator:
@@ -323,7 +325,7 @@ PAUSES = {
 
 
 def gains_stay_quiet(lab, mine, other):
-    """Stop the other member; the partitions that this one gains or keeps stay quiet."""
+    """Stop the other member; assert that all partitions of this member stay quiet."""
     before = len(mine.records)
     other.stop()
     mine.owns(4)
@@ -343,10 +345,10 @@ def gains_stay_quiet(lab, mine, other):
     ],
 )
 @operated(nightly=3)
-def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
+def test_operators_hold_causes_no_leak_in_the_programs_pause(
     lab, operator, pause, held
 ):
-    """No partition flows under the pause, nor once the hold is lifted."""
+    """No partition is delivered during the pause, even after the hold is lifted."""
     lab.topic("t", 4, records=5)
     a, b = operator.member("a"), operator.member("b")
     a.owns(2)
@@ -370,8 +372,8 @@ def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
 
 @pytest.mark.contract("P3", "P7", "G2")
 @operated(nightly=3)
-def test_a_program_can_pause_before_the_control_topics_are_read(lab, operator):
-    """A closed gate is no pause of the program, which can pause all that it owns."""
+def test_program_can_pause_before_the_control_topics_are_read(lab, operator):
+    """A closed gate is no pause of the program, so the program can pause everything."""
     lab.topic("t", 4, records=5)
     b = operator.member("b")
     lab.until(lambda: len(b.records) == 20)

@@ -37,7 +37,7 @@ def held(team):
 
 
 @played(work)
-def test_a_scope_that_covers_nothing_is_refused_with_a_hint(team):
+def test_scope_that_covers_nothing_is_refused_with_a_hint(team):
     hints = {
         f"{team.topic}x": f"did you mean {team.topic}?",
         f"{team.topic}:9": f"it has {team.topic}:0-3",
@@ -56,7 +56,7 @@ def test_a_scope_that_covers_nothing_is_refused_with_a_hint(team):
 
 
 @played(work)
-def test_an_own_hold_is_replaced_only_by_the_flag(team):
+def test_own_hold_is_replaced_only_with_the_flag(team):
     pause(team, "@all")
     why = pause(team, "@all", "--for", "2s", status=FAILED)
     assert "held already: @all operator:alice since 2" in why
@@ -65,7 +65,7 @@ def test_an_own_hold_is_replaced_only_by_the_flag(team):
     assert re.search(r"instead of\n  @all +operator:alice .*until resumed", printed)
     assert "unchanged" in pause(team, "@all", "--for", "2h")
     first, later = past(team)
-    # The partitions are held since the first hold: retention counts from then.
+    # Retention counts from the first hold, when the partitions became held.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
     assert "unchanged" in pause(team, "@all", "--for", "1h")
     assert "instead of" in pause(team, "@all", "--for", "1h", "--replace")
@@ -73,7 +73,7 @@ def test_an_own_hold_is_replaced_only_by_the_flag(team):
 
 @played(work)
 def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monkeypatch):
-    """Another program of the same owner holds it for longer meanwhile."""
+    """Another program of the same owner places a longer hold in between."""
     looking = Operator.look
 
     def late(self, group, **options):
@@ -90,8 +90,8 @@ def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monke
 
 
 @played(leave)
-def test_a_repeated_pause_prolongs_no_hold_silently(team):
-    """Without reports the hold is unchanged, or it may have ended and is renewed."""
+def test_repeated_pause_does_not_silently_prolong_a_hold(team):
+    """Without reports the hold is unchanged, or renewed if it may have ended."""
     for becomes in ("held", "unchanged", "renewed"):
         if becomes == "renewed":
             team.broker.lab.sleep(31 * 60)
@@ -104,7 +104,7 @@ def test_a_repeated_pause_prolongs_no_hold_silently(team):
 
 
 @played(work)
-def test_extend_never_shortens(team):
+def test_extend_never_shortens_a_hold(team):
     extend = partial(typed, team, "extend", "@all", "--for")
     assert "place it, or name its owner" in extend("1h", status=FAILED)
     asked = ("@all", "--for", "1h", "--reason", "x")
@@ -119,8 +119,8 @@ def test_extend_never_shortens(team):
 
 
 @played(work)
-def test_a_hold_names_its_host_and_owner(team, monkeypatch):
-    """In containers every user is root: the default owner has the host's name."""
+def test_hold_names_its_host_and_owner(team, monkeypatch):
+    """In containers every user is root, so the default owner includes the host name."""
     monkeypatch.setattr("socket.gethostname", lambda: "build7")
     monkeypatch.setattr("getpass.getuser", lambda: "root")
     group = ("--group", team.group)
@@ -140,7 +140,7 @@ def test_a_hold_names_its_host_and_owner(team, monkeypatch):
 
 
 @played(work)
-def test_owner_is_taken_as_commands_show_it(team):
+def test_owner_is_accepted_in_the_form_that_commands_show(team):
     pause(team, "@all", owner="operator:alice")
     pause(team, team.topic, owner="alice")
     assert held(team) == [("@all", "alice"), (team.topic, "alice")]
@@ -165,8 +165,8 @@ def test_resume_all_lifts_the_holds_of_one_owner(team):
 
 
 @played(work)
-def test_a_dry_run_prints_the_plan_and_writes_nothing(team):
-    """A refused dry run ends as the command does."""
+def test_dry_run_prints_the_plan_and_writes_nothing(team):
+    """A refused dry run ends in the same way as the command."""
     pause(team, team.topic, "--for", "2h")
     for words, prints in (
         (("resume",), "4 partitions flow again: "),
@@ -186,7 +186,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(team):
 
 
 @played(work)
-def test_the_audit_reads_the_topic_as_the_history_prints_it(team):
+def test_audit_reads_the_topic_as_the_history_prints_it(team):
     """The audit has its own clients and decoder."""
     pause(team, team.topic, "--for", "1h")
     typed(team, "extend", team.topic, "--for", "2h")
@@ -210,12 +210,12 @@ def test_the_audit_reads_the_topic_as_the_history_prints_it(team):
 
 @pytest.mark.contract("S5")
 @played()
-def test_the_audit_finds_a_member_that_does_not_obey(team, tmp_path):
+def test_audit_finds_a_member_that_ignores_a_hold(team, tmp_path):
     """
-    G2: the control topics prove it, live or as a history.
+    G2: the control topics prove the violation, live or as a history.
 
-    A member without control= does not measure the broker's clock: on a topic that has
-    its producers' times, the audit cannot judge the member.
+    A member without control= does not measure the broker's clock, so the audit cannot judge
+    the member on a topic that has its producers' times.
     """
     logged = f"{team.topic}-logged"
     team.create(logged, {"message.timestamp.type": "LogAppendTime"})
@@ -272,7 +272,7 @@ def test_history_prints_the_changes(team):
 
 @played(work)
 @pytest.mark.nightly
-def test_history_since_a_time_proves_nothing(team):
+def test_history_since_a_time_is_marked_as_incomplete(team):
     """An earlier hold may be in force, so an audit does not judge by this history."""
     pause(team, team.topic)
     team.broker.lab.sleep(100)
@@ -287,7 +287,7 @@ def test_history_since_a_time_proves_nothing(team):
 
 
 class Steps:
-    """Stands in for the event of a command that follows: each wait takes a step."""
+    """Replaces the event of a command with --follow; each wait performs one step."""
 
     def __init__(self, *steps):
         self._steps = [*steps, lambda: signal.raise_signal(signal.SIGINT)]
@@ -306,7 +306,7 @@ class Steps:
 
 
 def followed(team, monkeypatch, *steps, form=("-o", "json")):
-    """Follow the history of a team while steps are taken, until Ctrl-C."""
+    """Follow the history of a team while the steps run, until Ctrl-C."""
     with monkeypatch.context() as patch:
         event = Steps(*steps)
         patch.setattr("safeconsumer.cli.history.InterruptibleEvent", lambda: event)
@@ -314,8 +314,8 @@ def followed(team, monkeypatch, *steps, form=("-o", "json")):
 
 
 @played(work)
-def test_a_followed_history_prints_a_line_for_each_change(team, monkeypatch):
-    """In JSON or as a table; Ctrl-C ends it with status 0."""
+def test_followed_history_prints_a_line_for_each_change(team, monkeypatch):
+    """The lines are JSON or a table, and Ctrl-C ends the command with status 0."""
     pause(team, team.topic, "--for", "60s")
     ended = followed(
         team,
@@ -362,7 +362,7 @@ def test_history_judges_ends_by_the_clock_skew_of_members(team, monkeypatch):
 
 
 @played(work)
-def test_cost_of_a_step_does_not_grow_with_a_followed_history(team, monkeypatch):
+def test_cost_of_a_step_does_not_grow_with_the_followed_history(team, monkeypatch):
     judged, is_over, costs = [], HoldRecord.is_over, []
 
     def step():
@@ -381,8 +381,8 @@ def test_cost_of_a_step_does_not_grow_with_a_followed_history(team, monkeypatch)
 
 
 @played(work)
-def test_a_followed_history_outlives_an_outage(team, monkeypatch):
-    """One line reports the outage, however long it is; no change is repeated or missing."""
+def test_followed_history_survives_an_outage(team, monkeypatch):
+    """One line reports the whole outage, and no change is repeated or missing."""
     pause(team, team.topic)
     ended = followed(
         team,
@@ -401,7 +401,7 @@ def test_a_followed_history_outlives_an_outage(team, monkeypatch):
 
 
 @played(work)
-def test_a_followed_history_ends_if_the_broker_is_away_at_first(team):
+def test_followed_history_ends_if_the_broker_is_down_at_first(team):
     """Otherwise the command would wait forever at a wrong address."""
     team.broker.down()
     asked = ("history", "--follow", "-o", "json")
@@ -416,7 +416,7 @@ def test_a_followed_history_ends_if_the_broker_is_away_at_first(team):
 
 @played(work)
 def test_resume_waits_until_the_partitions_flow(team):
-    """The command ends, too, if other holds remain, and names their owners."""
+    """If other holds remain, the command also ends, and names their owners."""
     for owner in ("alice", "bob"):
         pause(team, team.topic, owner=owner)
     ended = tried(team, "resume", team.topic, "--wait", "1s")
@@ -442,7 +442,7 @@ def test_repeated_resume_waits_even_without_a_hold(team):
 
 
 @played(work)
-def test_pause_and_wait_then_resume_and_wait(team):
+def test_wait_reports_quiet_after_a_pause_and_flowing_after_a_resume(team):
     assert "1 of 1 members quiet, after " in pause(team, team.topic, "--wait", "20s")
     wait = partial(typed, team, "wait", "flowing", "--timeout")
     assert f"held: {team.topic} by alice" in wait("0.1s", status=FAILED)
@@ -451,7 +451,7 @@ def test_pause_and_wait_then_resume_and_wait(team):
 
 
 @played(work)
-def test_a_wait_outlives_an_outage_and_ends_at_a_refusal(team, monkeypatch):
+def test_wait_survives_an_outage_and_ends_at_a_refusal(team, monkeypatch):
     pause(team, "@all")
     looking, looks = Operator.look, [None, KafkaTimeoutError("x"), ConnectionError()]
     with Operator(team.broker.client_config, team.settings) as one:
@@ -505,7 +505,7 @@ def test_status_lists_groups_with_holds_and_counts_the_others(team):
 
 
 @played(leave)
-def test_a_resume_of_the_wrong_owner_names_the_others(team, monkeypatch):
+def test_resume_of_the_wrong_owner_names_the_other_owners(team, monkeypatch):
     """The owner's hold has ended, and another owner holds the same scope."""
     team.operator_holds("@all", for_=0.001, owner="alice")
     team.operator_holds("@all", owner="bob")
@@ -518,7 +518,7 @@ def test_a_resume_of_the_wrong_owner_names_the_others(team, monkeypatch):
 
 
 @played(work)
-def test_resume_that_waits_again_waits_for_the_other_owners(team):
+def test_repeated_resume_with_wait_waits_for_the_other_owners(team):
     for owner in ("alice", "bob"):
         pause(team, "@all", owner=owner)
     first = tried(team, "resume", "@all", "--wait", "2s")
@@ -541,7 +541,7 @@ def test_resume_that_waits_again_waits_for_the_other_owners(team):
 
 @played(work)
 def test_resume_of_a_topic_names_the_held_partitions(team):
-    """Only holds of exactly this scope are lifted; a dry run ends in the same way."""
+    """Only holds of exactly this scope are lifted, and a dry run has the same result."""
     pause(team, f"{team.topic}:0-1")
     pause(team, f"{team.topic}:3", owner="bob")
     dry = tried(team, "resume", team.topic, "--dry-run")
@@ -558,7 +558,7 @@ def test_resume_of_a_topic_names_the_held_partitions(team):
 
 
 @played(leave)
-def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team):
+def test_hold_of_a_later_version_is_lifted_only_after_an_upgrade(team):
     key = f"2\0{team.group}\0alice\0@all".encode()
     team.write_raw(team.settings.holds_topic, key, b'{"v":2}').get(10)
     for what in (("@all",), ("--all",), ("@all", "--wait", "30s")):
@@ -570,7 +570,7 @@ def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team):
 
 
 @played(leave)
-def test_resume_takes_scopes_or_all(team):
+def test_resume_requires_either_scopes_or_all(team):
     for given, why in (
         (("--all", team.topic), "too much: give only one of SCOPE... or --all"),
         ((), "nothing to lift: give SCOPE... or --all"),

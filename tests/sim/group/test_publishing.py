@@ -1,4 +1,4 @@
-"""Commands and programs write holds, even if answers are lost or refused."""
+"""Commands and programs write holds, even if responses are lost or writes are refused."""
 
 import signal
 import threading
@@ -40,7 +40,7 @@ def lifting(team, *scopes):
 
 
 def logged(team):
-    """Return the records of the holds topic: each scope, and whether it is held."""
+    """Return each record of the holds topic as its scope, and whether the scope is held."""
     with operator(team) as here:
         here.board.keep_all_records()
         here.holds()
@@ -50,7 +50,7 @@ def logged(team):
 
 @pytest.mark.parametrize("is_placing", [True, False])
 @played()
-def test_a_write_whose_answer_is_lost_is_not_repeated_over_later_ones(
+def test_write_with_a_lost_response_is_not_repeated_over_later_writes(
     team, *, is_placing
 ):
     """A user may run the command again."""
@@ -82,7 +82,7 @@ def test_a_write_whose_answer_is_lost_is_not_repeated_over_later_ones(
 
 
 @played()
-def test_a_write_refused_by_a_former_leader_is_retried(team):
+def test_write_refused_by_a_former_leader_is_retried(team):
     """The refused write has no effect."""
     with operator(team) as here:
         team.broker.fail("Produce", "NOT_LEADER_FOR_PARTITION", 2)
@@ -91,7 +91,7 @@ def test_a_write_refused_by_a_former_leader_is_retried(team):
 
 
 @played()
-def test_a_write_appended_but_not_replicated_is_not_retried(team):
+def test_write_appended_but_not_replicated_is_not_retried(team):
     team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", 1)
     wanted = placing(team, "orders")
     write = partial(publish, lambda: team.writer, team.settings.holds_topic)
@@ -102,7 +102,7 @@ def test_a_write_appended_but_not_replicated_is_not_retried(team):
 
 @played()
 def test_interrupted_write_names_the_acknowledged_records(team, monkeypatch):
-    """Writes without an answer yet are named as unknown."""
+    """Writes without a response yet are reported as unknown."""
     get = FutureRecordMetadata.get
 
     def interrupted(self, *given):
@@ -132,8 +132,8 @@ def test_write_interrupted_before_sending_names_the_missing_records(team):
 
 @pytest.mark.parametrize("where", ["send", "get"])
 @played()
-def test_a_callers_timeout_leaves_the_write_unchanged(team, monkeypatch, where):
-    """A TimeoutError is an OSError, as failures of the network are."""
+def test_timeout_error_of_the_caller_is_raised_unchanged(team, monkeypatch, where):
+    """A TimeoutError is an OSError, like the failures of the network."""
 
     def limit(*_):
         message = "the job took too long"
@@ -159,7 +159,7 @@ def test_a_callers_timeout_leaves_the_write_unchanged(team, monkeypatch, where):
 
 @pytest.mark.contract("G1", "G3")
 @played()
-def test_a_program_places_and_lifts_its_own_holds_only(team):
+def test_program_places_and_lifts_only_its_own_holds(team):
     consumer = team.ready()
     team.operator_holds(team.topic)
     with operator(team) as one:
@@ -173,8 +173,8 @@ def test_a_program_places_and_lifts_its_own_holds_only(team):
 
 
 @played()
-def test_renewed_hold_keeps_the_time_of_its_first_placing(team):
-    """Retention of the topic counts from then, even if a lease is renewed often."""
+def test_renewed_hold_keeps_the_time_of_its_first_placement(team):
+    """The topic's retention counts from that time, even if a lease is renewed often."""
     with operator(team) as one:
         for seconds in (600, 601, 602):
             one.pause(team.group, "orders", owner="loader", for_=seconds)
@@ -217,7 +217,7 @@ def unfit(team):
 @pytest.mark.contract("G4")
 @pytest.mark.parametrize("call", ["pause", "resume"])
 @played()
-def test_a_program_is_refused_a_holds_topic_that_deletes_records(team, call):
+def test_holds_topic_that_deletes_records_is_refused_to_a_program(team, call):
     team.settings = unfit(team)
     with (
         operator(team) as one,
@@ -229,8 +229,8 @@ def test_a_program_is_refused_a_holds_topic_that_deletes_records(team, call):
 
 @pytest.mark.parametrize("call", ["pause", "resume"])
 @played()
-def test_a_program_without_a_holds_topic_fails_at_once(team, call):
-    """A lift does not wait for the topic either."""
+def test_program_without_a_holds_topic_fails_immediately(team, call):
+    """Neither a pause nor a lift waits until the topic exists."""
     team.settings = Control.prefixed(f"{team.prefix}none_")
     now = time.monotonic()
     with (
@@ -242,8 +242,8 @@ def test_a_program_without_a_holds_topic_fails_at_once(team, call):
 
 
 @played()
-def test_an_operator_keeps_no_records_of_holds_that_were_lifted(team):
-    """A program may keep one open for months, and each call reads the topic further."""
+def test_operator_keeps_no_records_of_lifted_holds(team):
+    """A program may keep an operator open for months, and each call reads new records."""
     with operator(team) as one:
         for _ in range(5):
             one.pause(team.group, "orders", owner="loader")
@@ -254,7 +254,7 @@ def test_an_operator_keeps_no_records_of_holds_that_were_lifted(team):
 
 @pytest.mark.contract("G4")
 @played()
-def test_the_settings_of_a_recreated_holds_topic_are_checked_again(team):
+def test_settings_of_a_recreated_holds_topic_are_checked_again(team):
     name = team.settings.holds_topic
     with operator(team) as one:
         one.pause(team.group, "orders", owner="loader")
@@ -266,7 +266,7 @@ def test_the_settings_of_a_recreated_holds_topic_are_checked_again(team):
 
 @pytest.mark.contract("G4")
 @played()
-def test_a_connection_checks_the_topic_settings_once(team):
+def test_connection_checks_the_topic_settings_once(team):
     action = place_action(group="g", owner="a", texts=["t"], reason="x", for_=None)
     with operator(team) as one, pytest.MonkeyPatch.context() as patch:
         asked, facts = [], Operator.facts
@@ -279,7 +279,7 @@ def test_a_connection_checks_the_topic_settings_once(team):
 
 
 @played()
-def test_a_trusted_topic_is_not_checked(team):
+def test_trusted_topic_is_not_checked(team):
     team.settings = evolve(unfit(team), trust_topic=True)
     with operator(team) as one:
         one.pause(team.group, "orders", owner="loader")
@@ -289,7 +289,7 @@ def test_a_trusted_topic_is_not_checked(team):
 
 @pytest.mark.contract("G4")
 @played()
-def test_a_member_that_trusts_the_topic_warns_once_that_its_policy_is_unchecked(team):
+def test_member_that_trusts_the_topic_warns_once_that_its_policy_is_unchecked(team):
     team.settings = evolve(unfit(team), trust_topic=True)
     member = team.ready()
     warnings = team.emitted(member).of(control_events.ControlUnchecked)

@@ -29,7 +29,7 @@ def new(one, tp):
 @pytest.mark.contract("G1")
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @operated(nightly=4)
-def test_a_recreated_held_topic_is_read_from_its_first_record(lab, operator, count):
+def test_recreated_held_topic_is_read_from_its_first_record(lab, operator, count):
     (tp,) = lab.topic("t", records=10)
     one = operator.member("a", enable_auto_commit=True, auto_offset_reset="latest")
     one.owns(1)
@@ -50,7 +50,7 @@ def test_a_recreated_held_topic_is_read_from_its_first_record(lab, operator, cou
 
 @pytest.mark.contract("G2")
 @operated(nightly=4)
-def test_a_recreated_gated_topic_is_read_from_its_first_record(lab, operator):
+def test_recreated_gated_topic_is_read_from_its_first_record(lab, operator):
     """The control topics cannot be read before the topic is recreated."""
     lab.topic("t", 2, records=10)
     a = operator.member("a")
@@ -69,7 +69,7 @@ def test_a_recreated_gated_topic_is_read_from_its_first_record(lab, operator):
 
 @played(partitions=2)
 def test_status_names_a_recreated_topic(team):
-    """``status`` names it until its member has read a record of the new topic."""
+    """``status`` names the topic until its member has read a record of the new topic."""
     group = ("--group", team.group)
     consumer = team.ready("billing-1", metadata_max_age_ms=1000)
     with Polled(consumer):

@@ -18,8 +18,8 @@ from tests.sim.playing import simulated
 
 
 @simulated(seeds=1, nightly=3)
-def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
-    """The replay does not wait for the next fetch, half a minute later."""
+def test_replay_stops_within_a_second_while_no_broker_answers(lab):
+    """The replay does not wait half a minute for the next fetch."""
     lab.topic("t.dlq", records=3)
     replay = Replay(lambda _: frozenset({0}), len)
     with opened(lab.connection, "t.dlq") as there:
@@ -38,8 +38,8 @@ def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
-def test_a_replay_commits_the_leader_epoch(lab):
-    """A replay without any letter commits it, too, with the offset of its start."""
+def test_replay_commits_the_leader_epoch(lab):
+    """A replay without letters also commits the epoch, with the offset of its start."""
     (tp,) = lab.topic("t.dlq", records=3)
     lab.cluster.lead("t.dlq", 0, 1)
     lab.append(tp, 2)
@@ -84,7 +84,7 @@ class FailingProducer:
 
 
 def test_replay_whose_reading_fails_commits_the_sent_letters():
-    """The next run does not send it again."""
+    """The next run does not send these letters again."""
     record = SimpleNamespace(topic="t.dlq", partition=0, offset=7, leader_epoch=-1)
     letter = Letter(record=record, topic="t", partition=0, key=b"k")
 
@@ -102,8 +102,8 @@ def test_replay_whose_reading_fails_commits_the_sent_letters():
 
 @pytest.mark.parametrize("failing", [(0, 2), (1, 2), (2,)], ids=str)
 @simulated(seeds=1)
-def test_a_replay_commits_up_to_the_first_letter_that_failed(lab, failing):
-    """Letters behind it would be lost: the next replay begins at the committed offset."""
+def test_replay_commits_up_to_the_first_letter_that_failed(lab, failing):
+    """Otherwise letters would be lost, as the next replay starts at the committed offset."""
     lab.topic("t", records=3)
     lab.topic("t.dlq")
     producer = KafkaProducer(**lab.connection)

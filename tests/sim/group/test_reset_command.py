@@ -49,7 +49,7 @@ def refuse_commits(team):
 
 
 @played(held)
-def test_a_running_group_is_moved_to_each_kind_of_target(team):
+def test_running_group_is_moved_to_each_kind_of_target(team):
     for to, line in (
         ("2", "5 -> 2   3 again"),
         ("earliest", "2 -> 0   2 again"),
@@ -71,8 +71,8 @@ def test_a_running_group_is_moved_to_each_kind_of_target(team):
 
 
 @played(held)
-def test_latest_is_before_an_open_transaction(team):
-    """A group that reads only committed records would pass over those of the transaction."""
+def test_latest_means_the_offset_before_an_open_transaction(team):
+    """A group that reads committed records would otherwise skip the transaction's records."""
     producer = KafkaProducer(**team.broker.client_config, transactional_id="open")
     producer.init_transactions()
     producer.begin_transaction()
@@ -95,22 +95,22 @@ def test_latest_is_before_an_open_transaction(team):
         pytest.param(
             [("0-1", "-2"), ("0-1", "-2"), ("1-2", "-2")],
             {0: 3, 1: 3, 2: 3, 3: 5},
-            id="so many back twice is once",
+            id="repeated relative target counts once",
         ),
         pytest.param(
             [("0-1", "-2"), ("2", "4"), ("0-1", "-2")],
             {0: 3, 1: 3, 2: 4, 3: 5},
-            id="so many back twice, another target between",
+            id="repeated relative target around another one",
         ),
         pytest.param(
             [("0", "4"), ("1", "-2"), ("0", "-2")],
             {0: 2, 1: 3, 2: 5, 3: 5},
-            id="so many back of another target",
+            id="relative target after an absolute one",
         ),
     ],
 )
 @played(held)
-def test_several_resets_under_one_hold(team, several, committed):
+def test_group_gets_the_offsets_of_several_resets_of_one_hold(team, several, committed):
     for numbers, to in several:
         move(team, f"{team.topic}:{numbers}", to)
     assert team.committed() == committed
@@ -127,7 +127,7 @@ def recreate(team):
 
 
 @played(held)
-def test_later_reset_leaves_the_earlier_target_to_the_deleted_topic(team):
+def test_later_reset_does_not_repeat_a_target_of_the_deleted_topic(team):
     move(team, f"{team.topic}:0", "4")
     recreate(team)
     move(team, f"{team.topic}:1", "2")
@@ -136,7 +136,7 @@ def test_later_reset_leaves_the_earlier_target_to_the_deleted_topic(team):
 
 
 @played(held)
-def test_a_number_of_offsets_back_in_a_recreated_topic_is_refused(team):
+def test_relative_target_in_a_recreated_topic_is_refused(team):
     move(team, f"{team.topic}:0", "-1")
     recreate(team)
     refused = reset(team, f"{team.topic}:0", "--to", "-1", status=FAILED)
@@ -144,7 +144,7 @@ def test_a_number_of_offsets_back_in_a_recreated_topic_is_refused(team):
 
 
 @played(work)
-def test_a_dry_run_changes_nothing(team):
+def test_dry_run_changes_nothing(team):
     pause(team, team.topic, "--for", "2h")
     printed = reset(team, team.topic, "--to", "earliest", "--dry-run")
     assert f"{team.topic}:3  5 -> 0   5 again" in printed
@@ -165,7 +165,7 @@ def test_a_dry_run_changes_nothing(team):
 
 
 @played(work)
-def test_a_target_outside_of_the_log_is_refused(team):
+def test_target_outside_of_the_log_is_refused(team):
     """A position beyond the end would be out of range, and all records would be repeated."""
     pause(team, team.topic)
     for to, place in (("6", 6), ("-6", -1)):
@@ -179,8 +179,8 @@ def test_a_target_outside_of_the_log_is_refused(team):
 
 
 @played(held)
-def test_a_scope_that_covers_nothing_is_refused(team):
-    """The scope is refused even beside one that covers partitions."""
+def test_scope_that_covers_nothing_is_refused(team):
+    """The scope is refused even beside a scope that covers partitions."""
     for wrong in (f"x{team.topic}", f"{team.topic}:7"):
         for scopes in ([wrong], [f"{team.topic}:0", wrong]):
             why = reset(team, *scopes, "--to", "1", status=Status.USAGE)
@@ -190,7 +190,7 @@ def test_a_scope_that_covers_nothing_is_refused(team):
 
 
 @played(work)
-def test_a_reset_without_a_hold_of_its_owner_is_refused(team):
+def test_reset_without_a_hold_of_its_owner_is_refused(team):
     pause(team, f"{team.topic}:0-2")
     for owner, left in (("alice", ":3"), ("bob", ":0-3")):
         why = reset(team, team.topic, "--to", "1", owner=owner, status=FAILED)
@@ -199,7 +199,7 @@ def test_a_reset_without_a_hold_of_its_owner_is_refused(team):
 
 
 @played(held)
-def test_a_reset_waits_for_the_unfinished_reset_of_another_owner(team):
+def test_reset_waits_for_the_unfinished_reset_of_another_owner(team):
     refuse_commits(team)
     reset(team, team.topic, "--to", "1")
     scope = f"{team.topic}:0"
@@ -263,8 +263,8 @@ class OfTimes(Fault):
 
 
 @played(held)
-def test_a_reset_ends_if_no_leader_looks_up_its_time(team):
-    """A move to the end of the log would pass over all waiting records."""
+def test_reset_fails_if_no_leader_looks_up_its_time(team):
+    """A move to the end of the log would skip all waiting records."""
     error = _codes.error_code("KAFKA_STORAGE_ERROR")
     OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster.faults)
     reset(team, team.topic, "--to", "2000-01-01", status=Status.UNREACHABLE)
@@ -284,7 +284,7 @@ class Producing(Fault):
 
 
 @played(held)
-def test_the_end_of_a_growing_log_is_a_target_within_it(team):
+def test_end_of_a_growing_log_is_a_valid_target(team):
     producing = Producing(api="ListOffsets")
     producing.cluster, producing.topic = team.broker.lab.cluster, team.topic
     producing.begin(team.broker.lab.cluster.faults)
@@ -298,7 +298,7 @@ def test_the_end_of_a_growing_log_is_a_target_within_it(team):
 
 @pytest.mark.parametrize("kind", ["plain", "refusing"])
 @played()
-def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
+def test_owners_that_move_nothing_are_named_and_require_force(team, kind):
     """These owners are a plain client, and a member whose settings forbid moves."""
     settings = {"plain": None, "refusing": team.settings}[kind]
     if settings is not None:
@@ -320,7 +320,7 @@ def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
 
 
 @played(held)
-def test_the_hold_of_an_unfinished_reset_is_not_replaced(team):
+def test_hold_of_an_unfinished_reset_is_not_replaced(team):
     refuse_commits(team)
     reset(team, team.topic, "--to", "1")
     why = f"the group is being moved under it: {team.topic}: wait until it is moved"
@@ -332,7 +332,7 @@ def test_the_hold_of_an_unfinished_reset_is_not_replaced(team):
 
 
 @played(held)
-def test_the_hold_gets_an_end_again_once_all_is_moved(team):
+def test_hold_may_have_an_end_again_once_everything_is_moved(team):
     move(team, team.topic, "1")
     why = typed(team, "extend", team.topic, "--for", "2h", status=FAILED)
     assert "it has no end: replace it to give it one" in why
@@ -343,7 +343,7 @@ def test_the_hold_gets_an_end_again_once_all_is_moved(team):
 
 
 @played(work)
-def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
+def test_wait_moved_fails_immediately_without_a_reset(team, monkeypatch):
     looks, looking = [], Operator.look
 
     def counted(self, group, **options):
@@ -360,8 +360,8 @@ def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
 
 
 @played(leave)
-def test_the_command_moves_a_group_without_members(team):
-    """The command also moves a group that only a stream obeys, which keeps its checkpoint."""
+def test_command_moves_a_group_without_members(team):
+    """The command also commits for a group that has a stream, which keeps its checkpoint."""
     pause(team, team.topic)
     move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)
@@ -387,7 +387,7 @@ def test_the_command_moves_a_group_without_members(team):
 
 
 @played(leave)
-def test_a_login_that_may_not_commit_for_an_empty_group_is_refused(team):
+def test_login_without_the_right_to_commit_for_an_empty_group_is_refused(team):
     pause(team, team.topic)
     team.broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=10)
     whose = ("--group", team.group, "--owner", "alice")
@@ -398,8 +398,8 @@ def test_a_login_that_may_not_commit_for_an_empty_group_is_refused(team):
 
 
 @played()
-def test_partitions_assigned_by_hand_are_moved_by_their_reader(team):
-    """Kafka's list is empty, and the command leaves them to the member that reports."""
+def test_manually_assigned_partitions_are_moved_by_their_reader(team):
+    """Kafka's list of members is empty, and the command leaves the move to the reader."""
     consumer = team.member("by-hand")
     consumer.assign(team.partitions)
     poll_until(consumer, lambda: team.is_ungated(consumer))
@@ -414,7 +414,7 @@ def test_partitions_assigned_by_hand_are_moved_by_their_reader(team):
 
 
 @played(leave)
-def test_an_acknowledged_reset_is_reported_on_a_full_disk(team, monkeypatch):
+def test_acknowledged_reset_is_reported_on_a_full_disk(team, monkeypatch):
     """The command still moves the group without members."""
     pause(team, team.topic)
 
@@ -430,7 +430,7 @@ def test_an_acknowledged_reset_is_reported_on_a_full_disk(team, monkeypatch):
 
 
 @played(held)
-def test_an_acknowledged_reset_is_reported_after_an_interrupt(team, monkeypatch):
+def test_acknowledged_reset_is_reported_after_an_interrupt(team, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -472,7 +472,7 @@ def test_text_that_is_not_a_target_is_refused(text):
         parse_target(text)
 
 
-def test_duration_is_a_time_before_now_and_a_time_is_utc(monkeypatch):
+def test_duration_counts_back_from_now_and_a_time_is_in_utc(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 10_000.0)
     assert parse_target("2h").at_ms == 2_800_000
     assert parse_target("1h30m").at_ms == 4_600_000

@@ -1,4 +1,4 @@
-"""G10 meets other events of a group: brokers, static members, transactions."""
+"""Resets (G10) that coincide with broker failures, static members and transactions."""
 
 import pytest
 from kafka import KafkaProducer
@@ -51,7 +51,7 @@ class Fleet:
         self._lab.until(lambda: moved(self._lab, dict.fromkeys(self.tps, 10)), 100)
 
     def judge(self, targets):
-        """Lift the hold; each partition must give its records from the target on, once."""
+        """Lift the hold; each partition must deliver its records from the target on, once."""
         self._lab.until(lambda: moved(self._lab, targets), 100)
         self._operator.lift("t")
         self._until_all_is_committed()
@@ -66,8 +66,8 @@ class Fleet:
 @both_protocols
 @pytest.mark.parametrize("way", ["moved", "killed"])
 @operated(nightly=10, nodes=3)
-def test_a_coordinator_that_moves_only_delays_a_reset(lab, operator, assignor, way):
-    """The next coordinator has the commits; a member without an answer commits again."""
+def test_coordinator_that_moves_only_delays_a_reset(lab, operator, assignor, way):
+    """The next coordinator has the commits; a member without a response commits again."""
     fleet = Fleet(lab, operator, "ab", assignor=assignor, control=CONTROL)
     targets = dict(zip(fleet.tps, (3, 0, 10, 7), strict=True))
     operator.reset(targets)
@@ -82,7 +82,7 @@ def test_a_coordinator_that_moves_only_delays_a_reset(lab, operator, assignor, w
 
 @operated(nightly=10, nodes=3)
 def test_brokers_that_restart_repeatedly_only_delay_a_reset(lab, operator):
-    """Eleven times the holds topic's leader, the coordinator or another broker restarts."""
+    """Eleven times a random broker restarts, which may be a leader or the coordinator."""
     fleet = Fleet(lab, operator, "ab")
     targets = dict.fromkeys(fleet.tps, 4)
     operator.reset(targets)
@@ -107,10 +107,10 @@ class StaticFleet(Fleet):
 
 @both_protocols
 @operated(nightly=10)
-def test_a_restarted_static_member_moves_its_partitions_without_a_rebalance(
+def test_restarted_static_member_moves_its_partitions_without_a_rebalance(
     lab, operator, assignor
 ):
-    """The member is killed between the record and its commit, and returns in its session."""
+    """The member is killed before it commits, and returns before its session ends."""
     session = {"session_timeout_ms": 20_000, "assignor": assignor}
     fleet = StaticFleet(lab, operator, "ab", **session)
     away = lab.cluster.fail("OffsetCommit", is_held=True, client_id="a")
@@ -161,7 +161,7 @@ def test_one_record_moves_several_topics(lab, operator, assignor):
 
 
 def transaction(lab, offset):
-    """Begin a transaction that commits an offset of the group, and return its producer."""
+    """Start a transaction that commits an offset of the group, and return its producer."""
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()
     producer.begin_transaction()
@@ -171,7 +171,7 @@ def transaction(lab, offset):
 
 
 @operated(nightly=4)
-def test_a_reset_waits_for_an_open_transaction_and_is_not_undone_by_it(lab, operator):
+def test_reset_waits_for_an_open_transaction_and_is_not_undone_by_it(lab, operator):
     one = held(
         lab, operator, enable_auto_commit=False, isolation_level="read_committed"
     )
@@ -190,7 +190,7 @@ def test_a_reset_waits_for_an_open_transaction_and_is_not_undone_by_it(lab, oper
 
 
 @operated(nightly=4)
-def test_a_transaction_that_ends_after_the_move_is_corrected_under_the_hold(
+def test_commit_of_a_transaction_after_the_move_is_corrected_under_the_hold(
     lab, operator
 ):
     at_work(lab, operator, enable_auto_commit=False)
@@ -209,8 +209,8 @@ def test_a_transaction_that_ends_after_the_move_is_corrected_under_the_hold(
 
 
 @operated(nightly=4)
-def test_committed_target_is_done_once_its_owner_begins_there(lab, operator):
-    """Until then the owner would continue, and commit, at its old position."""
+def test_committed_target_counts_as_done_once_its_owner_starts_there(lab, operator):
+    """Before that, the owner would continue and commit at its old position."""
     one = at_work(lab, operator, auto_commit_interval_ms=60_000)
     one.call(lambda consumer: consumer.commit({T: at(4)}))
     operator.hold("t")
@@ -229,8 +229,8 @@ def test_committed_target_is_done_once_its_owner_begins_there(lab, operator):
 
 
 @operated()
-def test_a_reset_that_is_undone_again_is_reported(lab, operator):
-    """A commit from outside undoes it, and Kafka lets no member correct that."""
+def test_reset_that_is_undone_is_reported_again(lab, operator):
+    """A commit from outside undoes the reset, and Kafka refuses the members' corrections."""
     at_work(lab, operator)
     operator.hold("t")
     operator.reset({T: 4})
@@ -247,7 +247,7 @@ def test_a_reset_that_is_undone_again_is_reported(lab, operator):
 
 @operated(nightly=4)
 def test_repeated_commit_of_a_move_does_not_undo_progress_after_the_lift(lab, operator):
-    """Kafka refuses that commit once, and the hold is lifted before it is sent again."""
+    """Kafka refuses that commit once, and the hold is lifted before the commit's retry."""
     slow = {"retry_backoff_ms": 1500, "reconnect_backoff_max_ms": 1500}
     one = at_work(lab, operator, enable_auto_commit=False, **slow)
     operator.hold("t")

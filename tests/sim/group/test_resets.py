@@ -1,4 +1,4 @@
-"""G10: an operator moves the offsets of a running group, under a hold of it."""
+"""G10: an operator moves the offsets of a running group, under a hold of the group."""
 
 import asyncio
 import math
@@ -47,7 +47,7 @@ def resets(found):
 
 @pytest.mark.parametrize("target", [3, 15, 10], ids=["back", "forward", "nowhere"])
 @operated(nightly=4)
-def test_a_held_partition_is_moved_and_goes_on_at_the_target(lab, operator, target):
+def test_held_partition_is_moved_and_continues_at_the_target(lab, operator, target):
     one = held(lab, operator)
     lab.append(T, 10, first=10)
     operator.reset({T: target})
@@ -65,7 +65,7 @@ def test_a_held_partition_is_moved_and_goes_on_at_the_target(lab, operator, targ
 
 
 class Round:
-    """Three members, and the random events that befall them."""
+    """Three members, and random failures and changes of the group."""
 
     def __init__(self, lab, operator, assignor):
         self.lab, self.operator, self._assignor = lab, operator, assignor
@@ -105,7 +105,7 @@ class Round:
             self.lab.sleep(self.lab.rng.random() * 2)
 
     def play(self):
-        """Move everything while members come, go and die; return the targets."""
+        """Move everything while members join, leave and die; return the targets."""
         lab, rng = self.lab, self.lab.rng
         targets = {tp: rng.randrange(0, 21) for tp in self.tps}
         self.operator.hold("t")
@@ -125,7 +125,7 @@ class Round:
         return targets
 
     def lift(self):
-        """Let the group read on; return the delivered offsets, by partition."""
+        """Lift the hold; return the offsets delivered after the lift, by partition."""
         for tp in self.tps:
             self.lab.append(tp, 10, first=20)
         before = {one: len(one.records) for one in self.members}
@@ -142,7 +142,7 @@ class Round:
 @both_protocols
 @operated(3, nightly=60)
 def test_each_partition_is_moved_once_if_a_member_dies(lab, operator, assignor):
-    """No record comes before the lift; after it each record from the target on comes once."""
+    """Nothing is delivered before the lift; then all records from the target arrive once."""
     one = Round(lab, operator, assignor)
     targets = one.play()
     assert one.lift() == {tp: [*range(at, 30)] for tp, at in targets.items()}
@@ -165,7 +165,7 @@ def test_next_owner_moves_a_partition_before_its_first_record(lab, operator, ass
 
 
 @operated(nightly=4)
-def test_the_next_owner_does_not_repeat_a_reset_that_is_done(lab, operator, tmp_path):
+def test_next_owner_does_not_repeat_a_reset_that_is_done(lab, operator, tmp_path):
     """The commit's metadata names its owner's journal; a position has no metadata."""
     first_events, second_events = [], []
     first = held(lab, operator, hooks=(resets(first_events),), journal=tmp_path)
@@ -182,7 +182,7 @@ def test_the_next_owner_does_not_repeat_a_reset_that_is_done(lab, operator, tmp_
 
 
 @operated(nightly=4)
-def test_a_frozen_member_in_a_join_does_not_prevent_a_reset(lab, operator):
+def test_frozen_member_in_a_join_does_not_prevent_a_reset(lab, operator):
     tps = lab.topic("t", 2, records=10)
     a, b = (operator.member(n, enable_auto_commit=True, **QUICK) for n in "ab")
     lab.until(lambda: a.consumer.assignment() and b.consumer.assignment())
@@ -207,7 +207,7 @@ def test_a_frozen_member_in_a_join_does_not_prevent_a_reset(lab, operator):
 
 
 @operated(nightly=4)
-def test_a_reset_waits_for_the_records_in_hand(lab, operator):
+def test_reset_waits_until_the_program_has_finished_its_records(lab, operator):
     one = at_work(lab, operator)
     lab.append(T, 1, first=10)
     one.nap = 30.0
@@ -229,10 +229,10 @@ def test_a_reset_waits_for_the_records_in_hand(lab, operator):
     ],
 )
 @operated(nightly=4)
-def test_a_worker_drops_its_queue_and_goes_on_at_the_target(
+def test_worker_drops_its_queue_and_continues_at_the_target(
     lab, operator, order, executor, assignor
 ):
-    """The worker waits for a running handler, and does not commit its record."""
+    """The worker waits for a running handler, and does not commit that handler's record."""
     lab.topic("t", records=10)
     done, made, found, dropped = [], [], [], []
 
@@ -285,7 +285,7 @@ def test_a_worker_drops_its_queue_and_goes_on_at_the_target(
 
 
 @operated(nightly=4)
-def test_a_pump_answers_its_batch_before_the_partition_is_moved(lab, operator):
+def test_pump_finishes_its_batch_before_the_partition_is_moved(lab, operator):
     lab.topic("t", records=10)
     values, stop = [], []
 
@@ -319,7 +319,7 @@ def test_a_pump_answers_its_batch_before_the_partition_is_moved(lab, operator):
 
 
 class Calls(ConsumerRebalanceListener):
-    """Records its calls; ``on_revoked`` is called with the partitions as well."""
+    """Records its calls; ``on_revoked`` and ``on_assigned`` also get the partitions."""
 
     def __init__(self):
         self.calls = []
@@ -347,8 +347,8 @@ def listening(lab, operator, partitions=1, **settings):
 
 
 @operated()
-def test_the_listener_is_called_for_the_old_and_the_new_ownership(lab, operator):
-    """A program that keeps state by partition drops it."""
+def test_listener_is_called_for_the_old_and_the_new_ownership(lab, operator):
+    """A program that keeps state for each partition can drop that state."""
     (_, tp), _, listener = listening(lab, operator, 2)
     operator.hold("t")
     operator.reset({tp: 4})
@@ -358,8 +358,8 @@ def test_the_listener_is_called_for_the_old_and_the_new_ownership(lab, operator)
 
 
 @operated(nightly=4)
-def test_a_lift_during_the_listeners_call_is_followed_by_an_assignment(lab, operator):
-    """Otherwise a program that drops revoked partitions gets records of an unknown one."""
+def test_lift_during_the_listeners_call_is_followed_by_an_assignment(lab, operator):
+    """Otherwise a program that drops the state of a revoked partition gets its records."""
     _, one, listener = listening(lab, operator)
     listener.on_revoked = lambda _: lab.sleep(3)
     operator.hold("t")
@@ -374,7 +374,7 @@ def test_a_lift_during_the_listeners_call_is_followed_by_an_assignment(lab, oper
 
 @both_protocols
 @operated(nightly=20)
-def test_the_listener_knows_the_owned_partitions_after_a_join(lab, operator, assignor):
+def test_listener_knows_the_owned_partitions_after_a_join(lab, operator, assignor):
     more = {"assignor": assignor, **QUICK}
     tps, one, listener = listening(lab, operator, 2, **more)
     listener.on_revoked = lambda _: lab.sleep(2)
@@ -392,7 +392,7 @@ def test_the_listener_knows_the_owned_partitions_after_a_join(lab, operator, ass
 
 
 @operated()
-def test_a_listener_that_fails_does_not_prevent_a_reset(lab, operator):
+def test_listener_that_fails_does_not_prevent_a_reset(lab, operator):
     _, _, listener = listening(lab, operator)
 
     def fail(_):
@@ -409,7 +409,7 @@ def test_a_listener_that_fails_does_not_prevent_a_reset(lab, operator):
 
 
 def refusal(consumer, offset):
-    """Return the text of a commit's error; None if it succeeded."""
+    """Return the text of a commit's error, or None if the commit succeeded."""
     try:
         consumer.commit({T: at(offset)})
     except CommitFailedError as error:
@@ -439,7 +439,7 @@ def test_ownership_after_a_reset_commits_between_target_and_delivered_offset(
 
 
 @operated()
-def test_a_commit_of_the_listener_does_not_undo_a_reset(lab, operator):
+def test_commit_in_the_listener_does_not_undo_a_reset(lab, operator):
     _, one, listener = listening(lab, operator, enable_auto_commit=False)
     listener.on_revoked = lambda _: one.consumer.commit_async({T: at(9)})
     operator.hold("t")
@@ -463,10 +463,10 @@ def counted(monkeypatch, where, name):
     ids=["few", "many"],
 )
 @operated()
-def test_a_moved_partition_costs_little_while_the_hold_is_in_force(
+def test_moved_partition_costs_little_while_the_hold_is_in_force(
     lab, operator, monkeypatch, most, expected
 ):
-    """Earlier, thousands of partitions were examined five times a second."""
+    """Thousands of partitions used to be examined five times a second."""
     monkeypatch.setattr(resetting, "_MOST_PER_SECOND", most)
     at_work(lab, operator)
     operator.hold("t")
@@ -481,8 +481,8 @@ def test_a_moved_partition_costs_little_while_the_hold_is_in_force(
 
 
 @operated()
-def test_moved_partitions_begin_to_flow_in_one_change(lab, operator, monkeypatch):
-    """Earlier, 3,000 single changes kept the thread of heartbeats busy for seconds."""
+def test_moved_partitions_are_released_in_one_change(lab, operator, monkeypatch):
+    """3,000 single changes used to keep the heartbeat thread busy for seconds."""
     tps = lab.topic("t", 20, records=2)
     one = operator.member(enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 40)
@@ -493,7 +493,7 @@ def test_moved_partitions_begin_to_flow_in_one_change(lab, operator, monkeypatch
     assert len(changes) < 10
 
 
-# ---------------------------------------------------------------- lifted while undone
+# ---------------------------------------------------------------- lifted too early
 
 
 @operated(nightly=4)
@@ -512,15 +512,17 @@ def test_unfinished_reset_that_is_lifted_moves_nothing(lab, operator):
     lab.sleep(5)
     lab.append(T, 2, first=10)
     lab.sleep(5)
-    assert len(one.records) == 10  # the member asks the broker first
+    assert len(one.records) == 10  # the member first requests the committed offset
     away.end()
     lab.until(lambda: len(one.records) == 12)
     assert since(one, T, 10) == [10, 11]
 
 
 @operated(nightly=4)
-def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, operator):
-    """The member is expelled, does not know it yet, and reads the lift."""
+def test_old_position_is_dropped_if_another_member_moved_it_before_the_lift(
+    lab, operator
+):
+    """The member is evicted, has not noticed the eviction yet, and reads the lift."""
     one = held(lab, operator)
     lab.append(T, 5, first=10)
     lab.sleep(6)
@@ -536,8 +538,8 @@ def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, op
 
 
 @operated(nightly=4)
-def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
-    """The group's offset was not moved, and this ownership has never asked for it."""
+def test_sought_position_stays_if_an_unfinished_reset_is_lifted(lab, operator):
+    """The group's offset was not moved, and this ownership never requested that offset."""
     lab.topic("t", records=15)
     earlier = SafeConsumer(**lab.settings(group_id=GROUP))
     earlier.assign([T])
@@ -547,7 +549,7 @@ def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
     consumer = SafeConsumer(**lab.settings(group_id=GROUP, **more))
     came = []
 
-    def seek(tps):  # the program keeps its offset itself
+    def seek(tps):  # the program stores its offset itself
         for tp in tps:
             consumer.seek(tp, came[-1] + 1 if came else 0)
 
@@ -570,7 +572,7 @@ def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
     assert (came, lab.committed(T)) == ([*range(15)], 10)
 
 
-# ---------------------------------------------------------------- partitions that stay
+# ---------------------------------------------------------------- unmoved partitions
 
 
 def reported(operator):
@@ -580,7 +582,7 @@ def reported(operator):
 
 
 @operated()
-def test_a_recreated_topic_is_left_alone_and_the_report_names_it(lab, operator):
+def test_recreated_topic_is_left_alone_and_named_in_the_report(lab, operator):
     one = at_work(lab, operator)
     old_id = id_text(lab.cluster.topics.get("t").id)
     operator.hold("t")
@@ -597,7 +599,7 @@ def test_a_recreated_topic_is_left_alone_and_the_report_names_it(lab, operator):
 
 @operated()
 def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operator):
-    """Lifts and commits in between are unknown."""
+    """Members cannot know what the deleted topic's last records lifted or moved."""
     one = held(lab, operator)
     away = lab.cluster.fail("OffsetFetch", is_held=True, client_id="a")
     operator.reset({T: 4})
@@ -629,7 +631,7 @@ def test_later_reset_of_two_owners_counts_after_either_lift(lab, operator):
 
 
 @operated()
-def test_repeated_record_moves_nothing_and_another_offset_does(lab, operator):
+def test_repeated_record_moves_nothing_and_a_new_offset_moves_again(lab, operator):
     found = []
     at_work(lab, operator, hooks=[resets(found)])
     operator.reset({T: 4})
@@ -643,7 +645,7 @@ def test_repeated_record_moves_nothing_and_another_offset_does(lab, operator):
 
 
 @operated()
-def test_a_reset_moves_only_partitions_under_its_hold(lab, operator):
+def test_reset_moves_only_partitions_under_its_hold(lab, operator):
     tps = lab.topic("t", 2, records=10)
     one = operator.member(enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 20)
@@ -658,7 +660,7 @@ def test_a_reset_moves_only_partitions_under_its_hold(lab, operator):
 
 
 @operated()
-def test_a_silent_coordinator_delays_no_other_partition(lab, operator):
+def test_silent_coordinator_delays_no_other_partition(lab, operator):
     tps = lab.topic("t", 2, records=10)
     one = operator.member()
     lab.until(lambda: len(one.records) == 20)
@@ -677,10 +679,10 @@ def test_a_silent_coordinator_delays_no_other_partition(lab, operator):
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["read-later", "never-read"])
 @operated()
-def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
+def test_gate_opened_by_timeout_moves_nothing_until_the_holds_topic_is_read(
     lab, operator, is_read
 ):
-    """A reset that the member has read earlier may have been lifted meanwhile."""
+    """A reset that the member has read earlier may have been lifted since."""
     run = evolve(CONTROL, unavailable="run", run_after=2)
     one = at_work(lab, operator, control=run, max_poll_interval_ms=30_000, **QUICK)
     lab.sleep(6)
@@ -730,10 +732,10 @@ def test_audit_accepts_only_a_reset_that_the_holds_topic_has(
 
 
 @operated()
-def test_audit_accepts_a_seek_after_a_reset_to_where_the_partition_is(
+def test_audit_accepts_a_seek_after_a_reset_to_the_current_offset(
     lab, operator, tmp_path
 ):
-    """The member commits the target again, behind the position of its program."""
+    """The member commits the target again, beyond the position of its program."""
     one = held(lab, operator, enable_auto_commit=False, journal=tmp_path)
     one.call(lambda consumer: consumer.commit())
     operator.reset({T: 10})

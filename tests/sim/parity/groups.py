@@ -8,9 +8,10 @@ from tests.sim.reading import Listener, raised
 
 
 def joined(s, *topics, **settings):
-    """Make a member that the scenario polls, and wait until it has partitions."""
+    """Create a member that the scenario polls, and wait until it has partitions."""
     one = s.consumer(*topics, group_id=s.group, **settings)
-    # The stock client forgets a join that a poll ends, so it gets the time for it.
+    # The stock client forgets a join that its poll does not complete, so polls are
+    # long.
     one.until(one.consumer.assignment, limit=1, each=2)
     one.consumer.seek_to_beginning()
     one.log.clear()
@@ -23,7 +24,7 @@ def offsets(one, partitions):
 
 @both
 def a_member_joins_reads_commits_and_leaves(s):
-    """The requests of a member's life come in their order."""
+    """Both clients send a member's requests in the same order."""
     partitions = s.topic(partitions=2, records=5)
     a = s.member("t")
     a.owns(2)
@@ -37,7 +38,7 @@ def a_member_joins_reads_commits_and_leaves(s):
 
 @both
 def the_next_member_begins_at_the_committed_offset(s):
-    """The next owner begins at the committed offset."""
+    """The next owner starts at the committed offset."""
     (tp,) = s.topic(records=10)
     one = joined(s, "t")
     one.read(10)
@@ -51,7 +52,7 @@ def the_next_member_begins_at_the_committed_offset(s):
 
 @both
 def a_group_has_no_commits(s):
-    """The consumer requests the end of the log, where ``latest`` begins."""
+    """The consumer requests the end of the log, where ``latest`` starts."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", auto_offset_reset="latest")
     one.consumer.seek_to_end()
@@ -91,7 +92,7 @@ def a_close_that_commits_by_itself(s):
 
 @both
 def a_commit_by_a_client_outside_the_group(s):
-    """A group with members refuses the commit; one without accepts it."""
+    """A group with members refuses the commit; a group without members accepts it."""
     (tp,) = s.topic(records=5)
     outside = s.consumer(group_id=s.group)
     outside.consumer.assign([tp])
@@ -106,7 +107,7 @@ def a_commit_by_a_client_outside_the_group(s):
 
 @both
 def offsets_of_a_transaction(s):
-    """Offsets that are sent to a transaction are committed with it, and not before."""
+    """Offsets sent to a transaction are committed with the transaction, and not before."""
     (tp,) = s.topic(records=5)
     a = s.member("t")
     a.owns(1)
@@ -124,7 +125,7 @@ def offsets_of_a_transaction(s):
         offset = {tp: OffsetAndMetadata(5, "", -1)}
         producer.send_offsets_to_transaction(offset, metadata)
         getattr(producer, end)()
-        if end == "commit_transaction":  # Kafka answers before its markers are written
+        if end == "commit_transaction":  # Kafka answers before it writes the markers
             s.until(lambda: committed() is not None, "the offset to be committed")
         answers.append(committed())
     producer.close()
@@ -159,9 +160,8 @@ def a_pattern_and_a_topic_that_comes_later(s):
     """A new topic that matches is assigned, read, and not paused."""
     s.topic("match-1", records=5)
     s.topic("other", records=5)
-    a = s.member(
-        metadata_max_age_ms=500, poll_ms=5000
-    )  # otherwise stock forgets a join
+    # With shorter polls the stock client forgets a join.
+    a = s.member(metadata_max_age_ms=500, poll_ms=5000)
     pattern = f"{s.name('match')}.*"
     a.call(lambda consumer: consumer.subscribe(pattern=pattern))
     a.owns(1)
@@ -178,7 +178,7 @@ def a_pattern_and_a_topic_that_comes_later(s):
 
 @both
 def a_topic_that_is_deleted_and_made_again(s):
-    """A pause of its partition ends with it, and the partition begins again."""
+    """A pause of the topic's partition ends with the topic, and reading starts again."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
     a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=5000)  # as above
@@ -187,7 +187,7 @@ def a_topic_that_is_deleted_and_made_again(s):
     a.call(lambda consumer: consumer.pause(tp))
     s.admin().delete_topics([tp.topic])
     a.owns(1)
-    # Kafka takes a moment to forget the old one.
+    # Kafka needs some time to forget the old topic.
     s.until(lambda: not raised(s.topic), "the topic again")
     a.owns(2)
     s.append(3, tp)
@@ -198,7 +198,7 @@ def a_topic_that_is_deleted_and_made_again(s):
 
 @both
 def a_commit_in_a_listener(s):
-    """A commit in a listener raises, and commits nothing."""
+    """A commit in a listener raises an error and commits nothing."""
     raised_in_it = []
 
     def revoked(tps):
@@ -218,7 +218,7 @@ def a_commit_in_a_listener(s):
 
 @in_groups
 def a_static_member_that_comes_back(s):
-    """A restart within its session is no rebalance for the others."""
+    """A restart within the session timeout causes no rebalance for the other members."""
     s.topic(partitions=4)
     static = {"group_instance_id": "static", "session_timeout_ms": 20_000}
     a = s.member("t", session_timeout_ms=20_000)
@@ -237,7 +237,7 @@ def a_static_member_that_comes_back(s):
 
 @both
 def a_static_member_that_was_fenced(s):
-    """A second member takes the name, and the first one is fenced."""
+    """A second member takes the ``group_instance_id``, and the first member is fenced."""
     s.topic(partitions=2, records=5)
     static = {"group_instance_id": "static"}
     a = s.member("t", **static)
@@ -248,7 +248,7 @@ def a_static_member_that_was_fenced(s):
     b.settle()
     s.facts["second"] = len(b.records)
     polls = a.polls
-    if s.kind is SafeConsumer:  # stock is silent
+    if s.kind is SafeConsumer:  # the stock client raises no error
         s.until(lambda: a.error, "an error")
     s.until(lambda: a.error or a.polls >= polls + 5, "more polls")
     s.facts["error of the first"] = a.error

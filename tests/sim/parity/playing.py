@@ -1,4 +1,4 @@
-"""Plays a scenario on one kind of cluster, and returns its facts."""
+"""Runs a scenario on one kind of cluster, and returns its facts."""
 
 from tests.sim.lab import play
 from tests.sim.parity import groups, reading  # noqa: F401 - these modules add their scenarios
@@ -6,12 +6,12 @@ from tests.sim.parity.stages import SCENARIOS, RealStage, SimStage
 
 
 def simulated_facts(name, kind, protocol):
-    """Play a scenario in a world; return its facts."""
+    """Run a scenario in a world; return its facts."""
     return play(lambda lab: _played(SimStage(lab, kind, protocol), name))
 
 
 def real_facts(broker, name, kind, protocol):
-    """Play a scenario on a real cluster; return its facts, or the error that it raised."""
+    """Run a scenario on a real cluster; return its facts, or the error that it raised."""
     try:
         return _played(RealStage(broker, kind, protocol), name)
     except Exception as error:  # noqa: BLE001 - an error is a difference like any other

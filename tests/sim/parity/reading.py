@@ -8,7 +8,7 @@ from tests.sim.reading import raised
 
 
 def assigned(s, *partitions, **settings):
-    """Make a consumer without a group that reads some partitions."""
+    """Create a consumer without a group that reads some partitions."""
     one = s.consumer(**settings)
     one.consumer.assign(partitions)
     return one
@@ -36,7 +36,7 @@ def polls_of_at_most_seven(s):
 
 @both
 def seeks(s):
-    """The consumer seeks to a number, the beginning and the end, and reads on."""
+    """The consumer seeks to an offset, the beginning and the end, and continues reading."""
     (tp,) = s.topic(records=10)
     one = assigned(s, tp)
     one.consumer.seek(tp, 6)
@@ -51,7 +51,7 @@ def seeks(s):
 
 @both
 def a_pause_of_an_unassigned_partition(s):
-    """The call raises; the valid half of its targets may be paused."""
+    """The call raises an error, and may pause the assigned partition that it names."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp)
     one.settle()
@@ -67,7 +67,7 @@ def a_pause_of_an_unassigned_partition(s):
 
 @both
 def iteration(s):
-    """A for loop yields each record once, also across a pause of the other partition."""
+    """A for loop yields each record once, even across a pause of the other partition."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp, other, consumer_timeout_ms=2000)
     one.consumer.pause(other)
@@ -82,7 +82,7 @@ def iteration(s):
 
 @both
 def requests_for_offsets(s):
-    """The consumer requests beginnings, ends and the offsets of times."""
+    """The consumer requests beginning offsets, end offsets and offsets for times."""
     partitions = s.topic(partitions=2, records=5)
     one = s.consumer()
     s.facts["beginnings"] = sorted(one.consumer.beginning_offsets(partitions).values())
@@ -129,7 +129,7 @@ def beyond_the_end_to_none(s):
 
 
 def _out_of_range(one):
-    """Poll until the error is raised; return the offsets that it names."""
+    """Poll until the error is raised; return the offsets that the error names."""
     found = []
 
     def is_raised():
@@ -182,7 +182,7 @@ def retention_passes_a_held_position_and_there_is_no_policy(s):
 
 @both
 def a_compacted_topic(s):
-    """Each key's last record is left, a tombstone's too, at its old offset."""
+    """The last record of each key, even a tombstone, remains at its old offset."""
     settings = {
         "cleanup.policy": "compact",
         "segment.ms": "100",
@@ -197,7 +197,8 @@ def a_compacted_topic(s):
     found = []
 
     def is_compacted():
-        # The active segment is never compacted: a record closes the one before.
+        # The active segment is never compacted, so another record closes the previous
+        # segment.
         s.write([{"topic": tp.topic, "partition": 0, "key": b"last", "value": b"x"}])
         s.clean()
         found[:] = _read_once(s, tp)
@@ -236,7 +237,7 @@ def _write_in_one(producer, tp, *values, end="commit_transaction"):
 
 @both
 def committed_and_aborted_transactions(s):
-    """A reader of committed records gets no aborted one; others get all."""
+    """A reader of committed records gets no aborted record; other readers get all."""
     (tp,) = s.topic()
     producer = _transactional(s)
     _write_in_one(producer, tp, 1, 2)
@@ -274,7 +275,7 @@ def an_open_transaction_holds_back_later_records(s):
 
 @both
 def a_producer_that_was_fenced(s):
-    """The second producer of a transactional id ends the first one's transaction."""
+    """The second producer of a transactional id ends the first producer's transaction."""
     (tp,) = s.topic()
     first = _transactional(s)
     first.begin_transaction()

@@ -1,9 +1,9 @@
 """
-Plays scenarios, and the programs of ``idioms``, simulated or on a real cluster.
+Runs scenarios, and the programs of ``idioms``, in the simulation or on a real cluster.
 
-Both are written once, against Stage. A scenario records its observations as facts, which must
-be the same on both kinds of cluster. All wait for events and positions only: on the real
-cluster time passes by itself.
+Scenarios and programs are written once, for a Stage. A scenario records its observations
+as facts, which must be the same on both kinds of cluster. Scenarios and programs wait only
+for events and positions, because the clock of the real cluster cannot be controlled.
 """
 
 import threading
@@ -23,31 +23,31 @@ from tests.sim import lab, reading
 
 CLIENTS = (SafeConsumer, KafkaConsumer)
 PROTOCOLS = {"eager": reading.EAGER, "cooperative": reading.COOPERATIVE}
-# Requests that come by the clock, or when a connection happens to be new.
+# Requests that depend on the clock, or on whether a connection happens to be new.
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
-# Members learn quickly of a rebalance; a busy machine evicts no member.
+# Members notice a rebalance quickly, and a busy machine causes no eviction.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
 LOADING = 14  # Kafka's code of COORDINATOR_LOAD_IN_PROGRESS
 _ROUNDS = 3  # polls after everything was read, which must return nothing more
 
 
 SCENARIOS = {}
-"""By its name, what is played, and with which protocols of groups."""
+"""By name, each scenario and the group protocols with which it runs."""
 
 
 def both(play, protocols=("eager",)):
-    """Play a scenario with both clients; groups, if any, are eager."""
+    """Register a scenario for both clients; by default its group is eager."""
     SCENARIOS[play.__name__] = play, protocols
     return play
 
 
 def in_groups(play):
-    """Play a scenario with both clients and both protocols."""
+    """Register a scenario for both clients and both protocols."""
     return both(play, tuple(PROTOCOLS))
 
 
 def cases():
-    """Return every scenario with each protocol: the ids of tests."""
+    """Return every scenario with each of its protocols, as the ids of tests."""
     return [
         (name, protocol)
         for name, (_, protocols) in SCENARIOS.items()
@@ -56,7 +56,7 @@ def cases():
 
 
 def cases_of_the_day():
-    """Return a case of each scenario; the protocols take turns."""
+    """Return one case of each scenario, with alternating protocols."""
     return [
         (name, protocols[turn % len(protocols)])
         for turn, (name, (_, protocols)) in enumerate(SCENARIOS.items())
@@ -102,20 +102,20 @@ class Stage:
         raise NotImplementedError
 
     def start(self, name, main):
-        """Run a function in a thread; return its simulated process, or None, and itself."""
+        """Run a function in a thread; return its simulated process (or None) and thread."""
         raise NotImplementedError
 
     def clean(self):
-        """Let the cluster compact its topics, if it does not by itself."""
+        """Make the cluster compact its topics, unless it does so automatically."""
 
     def refuse_joins(self):
-        """Let the cluster refuse joins until the returned fault ends."""
+        """Make the cluster refuse joins until the returned fault ends."""
         raise NotImplementedError
 
     # Topics and records
 
     def name(self, text):
-        """Return a topic's name, which no other scenario on the cluster has."""
+        """Return a topic name that no other scenario on the cluster has."""
         return self._prefix + text
 
     def topic(self, text="t", partitions=1, records=0, settings=None):
@@ -134,7 +134,7 @@ class Stage:
         )
 
     def append(self, count, *partitions):
-        """Append records; in each partition the values count on."""
+        """Append records, whose values continue the count of each partition."""
         self.write(
             {"topic": tp.topic, "partition": tp.partition, "value": b"%d" % number}
             for tp in partitions
@@ -156,7 +156,7 @@ class Stage:
         """Return the number of records that ``append`` has written to a partition."""
         return self._counts[tp]
 
-    # Clients; they are closed at the end
+    # Clients, which are closed at the end
 
     def admin(self):
         if self._admin is None:
@@ -168,19 +168,19 @@ class Stage:
         return KafkaProducer(**self.connection, **settings)
 
     def settings(self, **more):
-        """Return a consumer's settings; with a group, also those of its session."""
+        """Return a consumer's settings, with those of a session if it has a group."""
         return {
             **self.connection,
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
-            "metrics_enabled": False,  # a tenth of a world's CPU
+            "metrics_enabled": False,  # metrics take a tenth of a world's CPU time
             "kafka_client": _noting_kinds,
             **({} if more["group_id"] is None else _SESSION),
             **more,
         }
 
     def consumer(self, *topics, **settings):
-        """Make a consumer that the scenario polls itself; without a group by default."""
+        """Create a consumer that the scenario itself polls; by default it has no group."""
         names = [self.name(one) for one in topics]
         given = {"group_id": None, "assignor": self._protocol, **settings}
         return self._closed_at_the_end(Reader(self, self.kind, *names, **given))
@@ -204,10 +204,10 @@ class Stage:
 
 
 def _noting_kinds(**configs):
-    """Make a network client that records the kinds of its requests."""
+    """Create a network client that records the kinds of its requests."""
     client = KafkaNetClient(**configs)
-    # kafka-python accepts the setting and does not pass it on: any client that asks for
-    # a deleted topic would create it again.
+    # kafka-python accepts the setting but does not pass it on, so any client that
+    # requests a deleted topic would create the topic again.
     client.cluster.config["allow_auto_create_topics"] = False
     client.kinds, send = [], client._manager.send
 
@@ -226,7 +226,7 @@ class Inspected:
     consumer: Any
 
     def kinds(self):
-        """Return the kinds of its requests in the order of their first use."""
+        """Return the kinds of the consumer's requests in the order of their first use."""
         kinds = self.consumer._client.kinds
         return [one for one in dict.fromkeys(kinds) if one not in _BY_CHANCE]
 
@@ -237,13 +237,13 @@ class Inspected:
         return str(self.consumer._coordinator._generation.member_id)
 
     def is_settled(self):
-        """Return whether the consumer is a member, and no join is under way."""
+        """Return whether the consumer is a member, and no join is in progress."""
         coordinator = self.consumer._coordinator
         is_lost = coordinator._generation.is_lost()
         return self.generation() > 0 and not is_lost and not coordinator.rejoining
 
     def forget(self):
-        """Let another client send LeaveGroup in its name, which ends its membership."""
+        """End the membership with a LeaveGroup that another client sends in its name."""
         admin, member_id = self.lab.admin(), self.member_id()
         identity = LeaveGroupRequest.MemberIdentity(
             member_id=member_id, group_instance_id=None
@@ -258,7 +258,7 @@ class Inspected:
         admin._manager.run(admin._manager.send, request, node)
 
     def has_read_all(self):
-        """Return whether every assigned partition that may flow was read to its end."""
+        """Return whether every assigned partition that is not quiet was read to its end."""
         states = dict(self.consumer._subscription.assignment)
         ours = isinstance(self.consumer, SafeConsumer)
         quiet = self.consumer.quiet() if ours else self.consumer.paused()
@@ -280,13 +280,13 @@ class Reader(Inspected, reading.Reader):
         )
 
     def read(self, count):
-        """Poll until this many records have come in all; return the new values."""
+        """Poll until ``count`` records have arrived in total; return the new values."""
         began = len(self.log)
         self.until(lambda: len(self.log) >= count)
         return [int(one.value) for one in self.log[began:]]
 
     def settle(self):
-        """Poll until everything that may flow has been read, and no more comes."""
+        """Poll until all partitions except quiet ones are read and no more records arrive."""
         self.until(self.has_read_all)
         for _ in range(_ROUNDS):
             self.poll()
@@ -303,8 +303,8 @@ class Member(Inspected, lab.Member):
     A member of the group that polls in its own thread until it is stopped.
 
     Attributes:
-        polls: how many polls have ended.
-        error: the class of kafka-python's exception that ended them.
+        polls: the number of finished polls.
+        error: the class name of the kafka-python exception that ended the polls.
     """
 
     polls, error = 0, ""
@@ -317,20 +317,20 @@ class Member(Inspected, lab.Member):
             self.consumer.close(autocommit=False)
 
     def _poll(self, milliseconds):
-        # The stock client must not forget its first join, so it waits for it in one
-        # poll.
+        # The stock client must not forget its first join, so its first poll waits for
+        # the join.
         super()._poll(milliseconds if self.consumer.assignment() else 1000)
         self.polls += 1
 
     def owns(self, count):
-        """Wait until the member owns this many partitions, and no join is under way."""
+        """Wait until the member owns this many partitions, and no join is in progress."""
         self.lab.until(
             lambda: len(self.consumer.assignment()) == count and self.is_settled(),
             what=f"{count} partitions",
         )
 
     def settle(self):
-        """Wait until everything that may flow has been read, and no more comes."""
+        """Wait until all partitions except quiet ones are read and no more records arrive."""
         self.lab.until(self.has_read_all, what="all is read")
         polls = self.polls
         self.lab.until(lambda: self.polls >= polls + _ROUNDS, what="more polls")
@@ -352,7 +352,7 @@ class SimStage(Stage):
         return self.lab.start(name, main)
 
     def clean(self):
-        """Let time pass in steps of half a second, as between two runs of a log cleaner."""
+        """Sleep half a second, as between two runs of a log cleaner, and compact."""
         self.lab.sleep(0.5)
         self.lab.cluster.clean()
 
@@ -361,13 +361,13 @@ class SimStage(Stage):
 
 
 class BareStage(SimStage):
-    """A simulated stage that makes topics and records without clients: much quicker."""
+    """A simulated stage that creates topics and records without clients, which is quicker."""
 
     def _create(self, name, partitions, settings):
         self.lab.cluster.create_topic(name, partitions, settings)
 
     def write(self, records):
-        """Put records into their partitions."""
+        """Append records directly to their partitions."""
         for one in records:
             self.lab.cluster.append(one["topic"], one["partition"], [one["value"]])
 

@@ -1,4 +1,4 @@
-"""The scenarios of the parity, by either client, in the simulated world."""
+"""The parity scenarios with either client, in the simulated world."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -7,12 +7,12 @@ from safeconsumer import SafeConsumer
 from tests.sim.parity.playing import simulated_facts
 from tests.sim.parity.stages import cases, cases_of_the_day
 
-# Scenarios in which our class differs, by the promise that demands it.
+# Scenarios in which our class differs, by the promise that requires the difference.
 OTHERWISE = {
     "P4, P5: all or nothing, and by Kafka's error": (
         "a_pause_of_an_unassigned_partition",
     ),
-    "P16: what is left of a held partition comes, whatever the policy": (
+    "P16: the rest of a held partition is delivered under any reset policy": (
         "retention_passes_a_held_position_to_the_latest",
     ),
     "P11: a fenced member raises": ("a_static_member_that_was_fenced",),
@@ -20,7 +20,7 @@ OTHERWISE = {
 DIFFERENT = {name for names in OTHERWISE.values() for name in names}
 
 
-# By day a scenario has one of its protocols, in turns.
+# By day each scenario runs with one of its protocols, alternately.
 PLAYED = [
     pytest.param(*case, marks=() if case in cases_of_the_day() else pytest.mark.nightly)
     for case in cases()

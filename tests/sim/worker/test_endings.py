@@ -49,7 +49,7 @@ eager = pytest.mark.skipif(
 
 
 def ending(lab, run, **how):
-    """Stop a worker, and return the seconds that this took, in tenths."""
+    """Stop a worker; return how long the stop took, in seconds rounded to tenths."""
     at = lab.now
     run.stop(**how)
     return round(lab.now - at, 1)
@@ -87,7 +87,7 @@ def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("fault", ["down", "freeze", "silent", "silent, controlled"])
 def test_stop_is_bounded_without_a_broker(lab, fault):
-    """A stop takes 2 s beyond the drain, with ``control=`` too."""
+    """A stop takes at most 2 s longer than the drain, even with ``control=``."""
     one, other = lab.topic("t", 2)
     put(lab, one, *[""] * 10)
     put(lab, other, "hangs", "")
@@ -111,7 +111,7 @@ def test_stop_is_bounded_without_a_broker(lab, fault):
 
 
 def without_an_answer(lab, **options):
-    """Begin a rebalance while the broker holds back its answers to commits."""
+    """Start a rebalance while the broker holds back its responses to commits."""
     lab.topic("t", 2, records=1)
     run = Working(lab, Handler(lab), settings=quick(), **options)
     run.done(2)
@@ -122,7 +122,7 @@ def without_an_answer(lab, **options):
 
 
 @pytest.mark.contract("W8")
-def test_commit_during_a_rebalance_counts_as_drain(lab):
+def test_commit_during_a_rebalance_counts_towards_the_drain(lab):
     drain, commit = Drain(shutdown=0.5), Commit(every=1000.0)
     run = without_an_answer(lab, drain=drain, commit=commit)
     assert ending(lab, run) <= 2.5
@@ -130,14 +130,14 @@ def test_commit_during_a_rebalance_counts_as_drain(lab):
 
 
 @pytest.mark.contract("W6")
-def test_commit_without_an_answer_delays_a_rebalance_by_a_second(lab):
+def test_unanswered_commit_delays_a_rebalance_by_a_second(lab):
     run = without_an_answer(lab, commit=Commit(every=1000.0))
     lab.sleep(2)
     assert run.worker.healthy().is_alive
     assert "JoinGroup" in lab.kinds()[-8:]
 
 
-def test_a_manual_assignment_is_committed_at_the_end(lab):
+def test_manual_assignment_is_committed_at_the_end(lab):
     one, other = lab.topic("t", 2, records=5)
     reading = consumer(lab, auto_offset_reset="latest")
     reading.assign([one, other])
@@ -149,7 +149,7 @@ def test_a_manual_assignment_is_committed_at_the_end(lab):
     assert committed(lab) == [7, 5]
 
 
-def test_worker_stopped_before_it_began_joins_no_group(lab):
+def test_worker_stopped_before_its_start_joins_no_group(lab):
     lab.topic("t", 1, records=1)
     handler = Handler(lab)
     worker = Worker(consumer(lab, "t"), handler)
@@ -161,7 +161,7 @@ def test_worker_stopped_before_it_began_joins_no_group(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("done", [1, 2])
-def test_report_after_a_loss_is_committed_only_if_all_was_before(lab, done):
+def test_report_after_a_loss_is_committed_only_if_everything_was_committed(lab, done):
     filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
         lab, Handler(lab, late=1.0), commit=Commit(every=0.2 if done == 1 else 60.0)
@@ -178,7 +178,7 @@ def test_report_after_a_loss_is_committed_only_if_all_was_before(lab, done):
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
 def test_worker_waits_for_handlers_of_a_lost_ownership(lab, seconds):
-    """The worker leaves the lifespan after they have ended, or gives them up."""
+    """The worker leaves the lifespan after these handlers have ended, or gives them up."""
     filled(lab, 1, "slow")
     order = []
 
@@ -249,7 +249,7 @@ def test_worker_waits_for_running_handlers_when_poll_raises(lab, *, again):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("method", ["poll", "commit_async", "settle"])
-def test_interrupt_passes_over_no_record(lab, method):
+def test_interrupt_skips_no_record(lab, method):
     filled(lab, 2, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
     settings = {"max_poll_records": 2}
@@ -267,8 +267,8 @@ def test_interrupt_passes_over_no_record(lab, method):
 
 @pytest.mark.contract("W4", "P18")
 @pytest.mark.parametrize("target", [4, 6, 7])
-def test_interrupt_after_a_seek_back_among_polled_records_passes_over_none(lab, target):
-    """The records before the target were polled, and no handler has them."""
+def test_interrupt_after_a_seek_back_among_polled_records_skips_no_record(lab, target):
+    """The records before the target were polled, and no handler has received them."""
     (tp,) = filled(lab, 1, "", "", "", "slow")
     handler = Handler(lab, slow=10.0)
     run = Working(lab, handler, commit=OFTEN, drain=Drain(shutdown=20.0))
@@ -284,7 +284,7 @@ def test_interrupt_after_a_seek_back_among_polled_records_passes_over_none(lab, 
         return polled
 
     run.consumer.poll = sought
-    lab.sleep(5.0)  # the poll that had begun before it ends
+    lab.sleep(5.0)  # the poll that had started earlier ends
     put(lab, tp, *[""] * 4)
     assert isinstance(run.ends(), KeyboardInterrupt)
     again = Working(lab, handler, name="again", commit=OFTEN)
@@ -343,7 +343,7 @@ def test_drain_is_counted_from_the_request_to_stop(lab):
 
 
 class HangingHook:
-    """A hook that hangs for this many seconds, once switched on, or at one kind of event."""
+    """A hook that hangs for some seconds, once switched on, or at one kind of event."""
 
     def __init__(self, lab, seconds=10**9, kind=None):
         self._lab, self._seconds, self._kind = lab, seconds, kind
@@ -411,7 +411,7 @@ def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab, where):
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("kind", [events.WorkDrained, events.WorkerStopped])
 def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
-    """The last commit comes before both events."""
+    """The last commit precedes both events."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, kind=kind)
     run = Working(lab, Handler(lab), commit=RARELY, on_event=hook)
@@ -487,7 +487,7 @@ def test_serve_returns_while_a_hook_hangs(lab):
 
     async def serve():
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 10:  # noqa: ASYNC110 - no event tells
+        while worker.stats().done < 10:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.1)
         worker.stop()
         return await serving
@@ -514,7 +514,7 @@ def test_exit_of_a_pump_is_bounded_when_a_hook_hangs(lab, where):
     assert committed(lab) == [10]
 
 
-def test_a_consumer_has_one_worker(lab):
+def test_second_worker_or_pump_of_a_consumer_is_refused(lab):
     lab.topic("t", 1, records=3)
     reading = consumer(lab, "t")
     second, pump = Worker(reading, Handler(lab)), Pump(reading)
@@ -651,7 +651,7 @@ VARIABLE = contextvars.ContextVar("VARIABLE")
 
 
 def test_coroutines_run_in_the_loop_that_serves(lab):
-    """Tasks that handlers leave behind go on in the user's loop."""
+    """Tasks that handlers leave behind continue in the user's loop."""
     lab.topic("t", 2, records=20)
     seen = set()
     left = []
@@ -672,7 +672,7 @@ def test_coroutines_run_in_the_loop_that_serves(lab):
             consumer(lab, "t"), handle, executor="asyncio", lifespan=lifespan
         )
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 40:  # noqa: ASYNC110 - no event tells
+        while worker.stats().done < 40:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         worker.stop()
         report = await serving
@@ -702,7 +702,7 @@ def test_cancelled_serve_drains_and_a_second_cancel_gives_up(lab, tasks, times):
             asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         worker = Worker(consumer(lab, "t"), handler.on(executor), executor=executor)
         serving = asyncio.create_task(worker.serve())
-        while not (handler.calls or serving.done()):  # noqa: ASYNC110 - no event tells
+        while not (handler.calls or serving.done()):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         for _ in range(times):
             serving.cancel()
@@ -746,7 +746,7 @@ def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds)
             lifespan=lifespan,
         )
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 40 and not serving.done():  # noqa: ASYNC110 - no event tells
+        while worker.stats().done < 40 and not serving.done():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         worker.stop()
         report = await serving
@@ -759,7 +759,7 @@ def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds)
 
 def test_failed_worker_in_a_task_group_drains_the_others(lab):
     filled(lab, 1, "", "bad")
-    failures = ["planted"]  # the other one may get the record, too
+    failures = ["planted"]  # the other worker may get the record, too
     workers = []
 
     def bad(*_):

@@ -1,4 +1,4 @@
-"""W6, W12, P20: partitions leave while commits are refused; a log is cut under a worker."""
+"""W6, W12, P20: partitions are revoked while commits are refused; a worker's log is cut."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def latest(protocol):
 
 
 class Pumping:
-    """A pump in its own process that answers each batch at once."""
+    """A pump in its own process that finishes each batch immediately."""
 
     def __init__(self, lab, handler, settings, **options):
         self.lab = lab
@@ -86,7 +86,7 @@ def stop(_lab, first, **_):
 MEETS = {
     "a hold": hold,
     "a second rebalance": rebalance_again,
-    "a broker that is away": cut_off,
+    "an unreachable broker": cut_off,
     "a stop": stop,
 }
 WAITS = [
@@ -101,10 +101,8 @@ WAITS = [
 
 @pytest.mark.contract("W6", "W12")
 @pytest.mark.parametrize(("kind", "what", "protocol"), WAITS)
-def test_rebalance_during_refused_commits_passes_over_no_record(
-    lab, kind, what, protocol
-):
-    """The broker refuses commits for three seconds, and a rebalance begins meanwhile."""
+def test_rebalance_during_refused_commits_skips_no_record(lab, kind, what, protocol):
+    """The broker refuses commits for three seconds, and a rebalance starts in that time."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     handler = Handler(lab)
@@ -125,7 +123,7 @@ def test_rebalance_during_refused_commits_passes_over_no_record(
 
 
 def sought(lab, way):
-    """Make a consumer whose first position the program sets."""
+    """Create a consumer whose first position the program sets."""
     reading = consumer(lab, **latest("eager"))
     if way == "listener":
         start = Listener(assigned=lambda tps: [reading.seek(tp, 0) for tp in tps])
@@ -139,15 +137,15 @@ def sought(lab, way):
 FLOORS = {
     "nothing committed": (None, None, 0),
     "an earlier commit": (3, None, 3),
-    "no answer to the question": (3, LOADING, 0),
+    "no response to the request": (3, LOADING, 0),
 }
 
 
 @pytest.mark.contract("W12")
 @pytest.mark.parametrize("way", ["listener", "assign"])
 @pytest.mark.parametrize(("earlier", "error", "floor"), FLOORS.values(), ids=FLOORS)
-def test_ownership_from_a_sought_position_has_a_floor(lab, way, earlier, error, floor):
-    """No call asks for the commit of a partition that has a position, so the worker asks."""
+def test_ownership_that_starts_with_a_seek_has_a_floor(lab, way, earlier, error, floor):
+    """No client call requests the commit of a sought partition, so the worker does."""
     (tp,) = filled(lab, 1, *map(str, range(5)))
     if earlier is not None:
         before = consumer(lab, "t")
@@ -170,7 +168,7 @@ def test_ownership_from_a_sought_position_has_a_floor(lab, way, earlier, error, 
 @pytest.mark.contract("W6")
 @in_both_ways
 def test_drain_without_a_commit_reports_partitions_without_a_floor(lab, protocol):
-    """The group waits no longer than the drain, and no member is expelled."""
+    """The group waits no longer than the drain, and no member is evicted."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     drain = Drain(revoke=3.0)
@@ -191,7 +189,7 @@ def test_drain_without_a_commit_reports_partitions_without_a_floor(lab, protocol
 
 @pytest.mark.contract("W6")
 @in_both_ways
-def test_work_goes_on_after_a_membership_lost_during_refused_commits(lab, protocol):
+def test_work_continues_after_a_membership_lost_during_refused_commits(lab, protocol):
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     handler = Handler(lab)
@@ -231,7 +229,7 @@ def test_hanging_handler_delays_no_floor(lab):
     second.owns(1)
 
 
-# A log is cut under a worker; no record that the new leader has is skipped
+# A worker's log is cut, and no record of the new leader is skipped
 
 
 SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
@@ -240,8 +238,8 @@ SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
 @pytest.mark.contract("P20", "W4")
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=1, nightly=2)
-def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
-    """Under ``latest`` the first commit has the epoch, before any record came."""
+def test_restarted_worker_starts_where_the_log_was_cut(lab, reset):
+    """Under ``latest`` the first commit has the epoch even before any record arrives."""
     (tp,) = filled(lab, 1, *["old"] * 10)
     if reset == "latest":
         lab.cluster.lead("t", 0, 1)
@@ -266,10 +264,10 @@ def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
 @pytest.mark.parametrize(
     ("cut", "count"),
     [(1, 10), (7, 10), (7, 0)],
-    ids=["below-the-work", "behind-the-work", "nothing-new"],
+    ids=["before-the-work", "after-the-work", "nothing-new"],
 )
 @simulated(seeds=1, nightly=2)
-def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, count):
+def test_worker_with_queued_records_continues_at_the_end_of_a_cut_log(lab, cut, count):
     """Unhandled records that are still in the log are delivered again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
@@ -294,7 +292,7 @@ def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, co
 )
 @simulated(seeds=1, nightly=2)
 def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first):
-    """Unhandled records come again, whether the target is before or behind them."""
+    """Unhandled records are delivered again, wherever the target of the seek is."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
     run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
@@ -323,8 +321,8 @@ def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first)
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
-def test_offset_behind_a_transaction_has_the_epoch_of_its_end(lab):
-    """If it had the epoch of the record before it, the log would seem to have been cut."""
+def test_offset_after_a_transaction_has_the_epoch_of_the_transactions_end(lab):
+    """With the epoch of the previous record, the log would seem to have been cut."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)

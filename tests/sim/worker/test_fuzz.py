@@ -1,4 +1,4 @@
-"""Orders, executors, batches, failures, letters, holds, breakers and rebalances at once."""
+"""Combinations of orders, executors, batches, failures, letters, holds and rebalances."""
 
 import asyncio
 import itertools
@@ -40,10 +40,10 @@ from tests.sim.worker.working import (
 )
 
 PARTITIONS, RECORDS = 4, 60
-KEYS = 500  # more than records of a partition
+KEYS = 500  # more than a partition has records
 # A deserializer refuses the records with these numbers: 5, 22, 39...
 UNREADABLE, UNREADABLE_REST = 17, 5
-# The values of records are their offsets, and more by this for each cut of a log before.
+# Record values are offsets, plus this number for each earlier cut of a log.
 A_CUT = UNREADABLE * 1_000_000
 NOT_COORDINATOR = 16
 REASONS = {"revoked", "lost", "moved", "stopped"}
@@ -83,7 +83,7 @@ def counted(lab, handle, settings, after_poll=leaves, way="topics", **options):
 
 
 def counting(lab, settings, after_poll, way):
-    """Make a consumer of the topic, which it subscribes to or assigns to itself."""
+    """Create a consumer that subscribes to the topic, or assigns it to itself."""
     settings = lab.settings(group_id=GROUP, **settings)
     made = Counting(after_poll=after_poll, **settings)
     if way == "topics":
@@ -96,11 +96,11 @@ def counting(lab, settings, after_poll, way):
 
 
 def check_sums(run):
-    """Compare the polled records with their outcomes, unless a turn is under way."""
+    """Compare the polled records with their outcomes, unless a turn is in progress."""
     engine = run.worker._engine
     with engine.kept.lock:
         stats = run.worker.stats()
-        # A record that is complete before its task comes back is among the done ones.
+        # A record that is complete before its task returns already counts as done.
         here = engine.kept.records - engine.kept.finished()
     if run.report is None and engine._unadmitted:
         return
@@ -112,15 +112,15 @@ def check_sums(run):
 
 class Book:
     """
-    Notes the outcome of each record, by partition and offset, and broken promises.
+    Records the outcome of each record, by partition and offset, and broken promises.
 
     Attributes:
         complete: records that were handled, dead-lettered or skipped.
-        running: how many calls a member makes for a record.
+        running: the number of running calls, by member and record.
         holds: by member, the scopes that are held for certain, and until when.
-        values: the records of the logs, by place.
-        cut: by partition, the lowest offset from which records were replaced: members may
-            still commit those that were there before.
+        values: the records of the logs, by partition and offset.
+        cut: by partition, the lowest offset from which records were replaced; members may
+            still commit the earlier records.
         wrong: the broken promises, each with the evidence.
     """
 
@@ -154,11 +154,11 @@ class Book:
         self.running.update((who, one) for one in places)
 
     def may_fail_in_batch(self, place):
-        """Return whether a record cannot be read, and so fails beside others of its batch."""
+        """Return whether a record is unreadable, so that its batch may succeed without it."""
         return self.is_batch and place[1] % UNREADABLE == UNREADABLE_REST
 
     def pass_over(self, partition, offsets):
-        """Note offsets that need no handler, such as those that a seek passes over."""
+        """Record offsets that need no handler, such as those that a seek skips."""
         self.complete.update((partition, offset) for offset in offsets)
 
     def write(self, place, value):
@@ -166,7 +166,7 @@ class Book:
         self.complete.discard(place)
 
     def replace(self, partition, offset):
-        """Note that the records from an offset on are gone: others may come there."""
+        """Record that the records from an offset on are gone, and may be replaced."""
         self.cut[partition] = min(offset, self.cut.get(partition, offset))
         gone = [one for one in self.values if one >= (partition, offset)]
         for place in [one for one in gone if one[0] == partition]:
@@ -176,12 +176,12 @@ class Book:
         }
 
     def still_there(self, records):
-        """Return the places of those records that the logs still have."""
+        """Return the partition and offset of the records that the logs still have."""
         found = zip(places_of(records), records, strict=True)
         return [at for at, one in found if self.values.get(at) == int(one.value)]
 
     def is_over(self, ends):
-        """Tell whether all records are complete."""
+        """Return whether all records are complete."""
         missing = {place for place in self.values if place not in self.complete}
         return all(offset >= ends[partition] for partition, offset in missing)
 
@@ -226,7 +226,7 @@ class Fuzz:
         self.keys = [self.dice.choice("abcdef") for _ in range(KEYS)]
         lab.topic("t", PARTITIONS)
         self.is_calm, self.may_interrupt = False, True
-        # The judge cannot tell which records a seek passes over in a log that is cut.
+        # The judge cannot tell which records a seek skips in a log that is cut.
         self.may_seek, self.cuts = self.dice.random() < 0.5, 0
         self.way = self.dice.choice(self.ways)
         lab.cluster.creates_topics = False
@@ -240,7 +240,7 @@ class Fuzz:
         order = self.options["order"]
         self.book = Book(lab, order, self.keys, is_batch=is_batch)
         self.is_sink_slow = self.dice.random() < 0.5
-        # Under "latest" no record is passed over once a worker has owned its partition.
+        # Under "latest" no record is skipped once a worker has owned its partition.
         self.is_late = self.dice.random() < 0.3
         if self.is_late:
             self.settings["auto_offset_reset"] = "latest"
@@ -283,11 +283,11 @@ class Fuzz:
         return settings
 
     def append(self, tp, count):
-        """Append records, and behind some of them the marker of a transaction."""
+        """Append records, and after some of them the marker of a transaction."""
         log = self.lab.cluster.log(*tp)
         while count > 0:
             some = min(count, self.dice.choice([1, 7, 20]))
-            # The seek may go on to this offset.
+            # A seek to the end may lead to this offset.
             if self.lab.now < self.ending.get(tp, 0.0):
                 self.book.pass_over(tp.partition, range(log.end, log.end + some))
             offsets = range(log.end, log.end + some)
@@ -347,7 +347,7 @@ class Fuzz:
         return given if self.options["batch"] else [given]
 
     def fate(self, count):
-        """Return how long a call takes, and its error."""
+        """Return the seconds that a call takes, and its error."""
         error = self.error()
         if error is None:
             waits = [0.0, 0.01, 0.3, 1.5] * 10 + [8.0, 14.0]
@@ -385,10 +385,10 @@ class Fuzz:
             place = int(event.partition.partition(":")[2]), event.offset
             self.book.complete.add(place)
 
-    # the outcome of a record
+    # disturbances
 
     def disturb(self):
-        """Let something happen to the group, or to one of its members."""
+        """Disturb the group, or one of its members."""
         acts = {
             self.add_member: 4,
             self.stop_member: 2,
@@ -426,7 +426,7 @@ class Fuzz:
         scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
         seconds = self.dice.choice([None, None, 0.3, 4.0])
         holds = self.book.holds[name]
-        with suppress(SafeConsumerError):  # another member owns its partition
+        with suppress(SafeConsumerError):  # another member owns the partition
             self.runs[name].consumer.pause(scope, owner="ops", for_=seconds)
             holds[scope] = self.lab.now + (inf if seconds is None else seconds)
 
@@ -462,10 +462,10 @@ class Fuzz:
 
     def recreate(self, _name):
         """
-        Delete the topic, and create it again once the members must know.
+        Delete the topic, and create it again once the members must have noticed.
 
-        A commit that is under way meanwhile would count for the new topic (P21). Under
-        "latest" only members that have consumed the old one begin at the new one's start.
+        A commit in flight would otherwise count for the new topic (P21). Under "latest" only
+        members that have consumed the old topic start at the start of the new topic.
         """
         if self.may_seek or (self.is_late and not self.have_all_joined()):
             return
@@ -521,7 +521,7 @@ class Fuzz:
             raise KeyboardInterrupt
 
     def seek(self, reading):
-        """Seek each partition of a member, or some, to any of its offsets."""
+        """Seek some or all partitions of a member to random offsets."""
         if not self.may_seek:
             return
         way = self.dice.choice(["back", "back", "forward", "beginning", "end"])
@@ -552,7 +552,7 @@ class Fuzz:
             self.runs[name].consumer.resume(scope, owner="ops")
 
     def restart_interrupted(self):
-        """Start a worker in the place of each one that an interrupt has ended."""
+        """Replace each worker that an interrupt has ended."""
         for name, run in [*self.runs.items()]:
             if isinstance(run.error, KeyboardInterrupt):
                 del self.runs[name]
@@ -564,7 +564,7 @@ class Fuzz:
             self.lift(name)
 
     def is_over(self, ends):
-        """Tell whether all records are complete and all offsets committed."""
+        """Return whether all records are complete and all offsets are committed."""
         found = zip(self.lab.partitions("t"), committed(self.lab), ends, strict=True)
         return self.book.is_over(ends) and all(
             max(at or 0, self.lab.cluster.log(*tp).start) >= end
@@ -584,7 +584,7 @@ class Fuzz:
 
 
 class Numbers(Deserializer):
-    """Reads values, unless their number is one of those that cannot be read."""
+    """Reads values, except those with the number of an unreadable record."""
 
     def deserialize(self, _topic, _headers, data):
         if int(data) % UNREADABLE == UNREADABLE_REST:
@@ -605,7 +605,7 @@ def spared(records, error):
 
 @pytest.mark.contract("W3", "W4", "W5", "W7", "W10", "W11")
 @simulated(seeds=4, nightly=500)
-def test_records_are_neither_lost_nor_overtaken_nor_passed_over(lab):
+def test_records_are_neither_lost_nor_overtaken_nor_skipped(lab):
     """After all disturbances each record is completed and committed."""
     fuzz = Fuzz(lab)
     for _ in range(lab.rng.randint(8, 16)):
@@ -667,7 +667,7 @@ class PumpFuzz(Fuzz):
     def __init__(self, lab):
         super().__init__(lab)
         self.book.is_batch = True
-        # Signals interrupt no poll of a pump, which has its own thread.
+        # A pump polls in its own thread, where no signal interrupts a poll.
         self.may_interrupt = False
         self.open = []
         settings = quick(self.protocol, **self.settings)
@@ -715,7 +715,7 @@ class PumpFuzz(Fuzz):
             self.disturb_pump()
 
     def answer(self, batch):
-        """Answer for a batch, at once or in two steps, or drop it without an answer."""
+        """Answer a batch, in one step or in two, or drop the batch without an answer."""
         records = batch.records
         error = self.error()
         if error is None and self.dice.random() < 0.7:
@@ -770,7 +770,7 @@ class PumpFuzz(Fuzz):
         for run in self.runs.values():
             run.worker.stop()
             run.ends()
-        # A pump does not commit what the program has read before.
+        # A pump does not commit the records that the program has read before.
         for _ in range(0 if "value_deserializer" in self.settings else 3):
             self.read(self.reading.commit)
         ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]
@@ -790,7 +790,7 @@ class PumpFuzz(Fuzz):
 
 @pytest.mark.contract("W3", "W4", "W5", "W7")
 @simulated(seeds=3, nightly=300)
-def test_pumps_and_polls_between_them_lose_nothing(lab):
+def test_pumps_and_polls_between_them_lose_no_record(lab):
     """After all disturbances each record is completed and committed."""
     fuzz = PumpFuzz(lab)
     for _ in range(lab.rng.randint(3, 8)):

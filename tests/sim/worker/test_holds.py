@@ -1,4 +1,4 @@
-"""W10, W11: held records are not begun; handlers, breakers and rates place holds."""
+"""W10, W11: held records are not started; handlers, breakers and rates place holds."""
 
 import asyncio
 from collections import deque
@@ -38,7 +38,7 @@ QUICK = quick()
 @pytest.mark.contract("W10")
 @ORDERS
 @in_both
-def test_pause_lets_no_further_handler_begin(lab, executor, order):
+def test_no_further_handler_starts_after_a_pause(lab, executor, order):
     filled(lab, 2, *["slow"] * 20, keys="ab")
     handler = Handler(lab, slow=0.1)
     run = Working(lab, handler, executor=executor, order=order)
@@ -109,7 +109,7 @@ def test_stop_does_not_wait_for_held_records(lab):
 
 
 @pytest.mark.contract("W10", "W6")
-def test_revoked_partition_under_a_hold_is_not_begun(lab):
+def test_held_partition_starts_no_handler_after_a_revocation(lab):
     """The next owner has no hold, and works on the partition."""
     cooperative = quick("cooperative")
     filled(lab, 2, *["slow"] * 10)
@@ -132,7 +132,7 @@ def test_revoked_partition_under_a_hold_is_not_begun(lab):
     lab.until(lambda: committed(lab) == [10, 10])
 
 
-# Handlers that hold
+# Handlers that place holds
 
 
 @pytest.mark.contract("W9", "W11")
@@ -176,7 +176,7 @@ def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
 def test_paused_partition_moves_to_another_member(lab, what):
-    """The next owner has no pause yet; after a loss the pause stays."""
+    """The next owner has no pause yet; after a lost membership the pause stays."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -202,7 +202,7 @@ def test_paused_partition_moves_to_another_member(lab, what):
 
 @pytest.mark.contract("W11")
 @ORDERS
-def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
+def test_breaker_holds_a_topic_during_an_outage(lab, tmp_path, order):
     """The topic is tried again after 1 s, and then every 2 s."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
     handler = Handler(lab, calls=ConnectionError("the service is down"))
@@ -242,7 +242,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
 
 
 @pytest.mark.contract("W11")
-def test_breaker_goes_on_after_a_loss_of_all_records(lab):
+def test_breaker_continues_after_the_loss_of_all_records(lab):
     filled(lab, 1, *["calls"] * 10)
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(on=(ConnectionError,), failures=1, first=1.0, factor=1.0)
@@ -300,7 +300,7 @@ def test_only_the_coroutine_over_its_limit_is_cancelled(lab):
 
 
 @pytest.mark.contract("W7")
-def test_batch_over_its_limit_is_tried_record_by_record(lab):
+def test_batch_over_its_time_limit_is_retried_record_by_record(lab):
     """A ``TimeoutError`` that the handler raises itself is an ordinary failure."""
     filled(lab, 1, "", "", "hangs", "own")
     calls = []
@@ -413,7 +413,7 @@ def test_stopping_worker_waits_for_no_batch(lab, executor, by):
     assert (run.report.done, committed(lab)) == (0, [0, 0])
 
 
-# A rate by pauses, as on the page; a pause without an error is no alarm
+# A rate limit made of pauses, as in the guide; a pause without an error is no alarm
 
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
@@ -429,7 +429,7 @@ def rate_of_the_page(calls, seconds):
 
 @pytest.mark.contract("W11")
 @in_each_order
-def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
+def test_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     filled(lab, 4, *["v"] * 10, keys="abcdef")
     take_turn = rate_of_the_page(5, 2.0)
     times = []
@@ -472,7 +472,7 @@ def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
                 raise Pause(1.0) from error
             if record.value == b"none":
                 raise Pause(1.0) from None
-            raise Pause(1.0)  # noqa: B904 - the error is its context all the same
+            raise Pause(1.0)  # noqa: B904 - the test needs no explicit cause
 
     run = Working(lab, handle, executor=executor)
     run.done(4)

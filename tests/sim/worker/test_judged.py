@@ -1,4 +1,4 @@
-"""The audit judges workers with journals: clean ones, and planted breaches."""
+"""The audit judges the journals of correct workers, and those with planted breaches."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -92,10 +92,10 @@ ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone
     ],
 )
 @simulated(seeds=1, nightly=2)
-def test_audit_finds_nothing_in_the_journal_of_a_worker(
+def test_audit_finds_no_fault_in_the_journal_of_a_worker(
     lab, tmp_path, executor, order, batch
 ):
-    """Keys are text, some records have none, and some are skipped."""
+    """Keys are text, some records have no key, and some records are skipped."""
     tps = filled(lab, 2, *ALL * 2, keys="abc")
     for tp in tps:
         put(lab, tp, *ALL)
@@ -172,7 +172,7 @@ def test_completed_record_is_in_the_journal_before_its_event(
 @in_both_ways
 @pytest.mark.parametrize("how_it_ends", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
-def test_audit_finds_nothing_in_workers_that_come_and_go(
+def test_audit_finds_no_fault_in_workers_that_join_and_leave(
     lab, tmp_path, protocol, how_it_ends
 ):
     filled(lab, 4, *ALL * 3, keys="abc")
@@ -207,7 +207,9 @@ def test_audit_finds_nothing_in_workers_that_come_and_go(
 @in_both
 @pytest.mark.parametrize("target", [8, 15])
 @simulated(seeds=1, nightly=2)
-def test_audit_finds_nothing_in_a_seek_during_handlers(lab, tmp_path, executor, target):
+def test_audit_finds_no_fault_in_a_seek_during_handlers(
+    lab, tmp_path, executor, target
+):
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     handler = Handler(lab, slow=0.3)
@@ -251,7 +253,7 @@ def test_seek_back_among_queued_records_loses_no_record(lab, tmp_path, executor,
     ("target", "then"), [(10, [*range(10, 150)]), (120, [*range(20, 100)])]
 )
 def test_seek_during_the_poll_after_a_seek_back_is_kept(lab, tmp_path, target, then):
-    """Records before the second target stay queued, and those passed over never come."""
+    """Records before the second target stay queued, and skipped records never arrive."""
     (tp,) = filled(lab, 1, *["a"] * 20, "first", *["b"] * 79)
     handler = Handler(lab, first=RetryLater(3.0))
     run = journaled(lab, tmp_path, handler, concurrency=1)
@@ -273,22 +275,22 @@ def test_seek_during_the_poll_after_a_seek_back_is_kept(lab, tmp_path, target, t
     later = [*range(120, 150)] if target == 120 else []
     assert handler.offsets() == [*range(21), *then, *later]
     run.stop()
-    # The program has passed over the records before its second target.
+    # The program has skipped the records before its second target.
     passed_over = {"W4", "W5"} if later else set()
     assert broken(tmp_path) - {"A2"} == passed_over
 
 
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
-def test_running_call_is_not_a_start_under_a_hold(lab, tmp_path, *, asks):
+def test_running_call_is_not_judged_as_a_start_under_a_hold(lab, tmp_path, *, asks):
     """
-    A call may begin just before a hold, and be journaled just after it.
+    A call may start just before a hold, and be journaled just after the hold.
 
     1. A thread finds no hold, and calls the handler.
     2. Another thread pauses; the pause returns and is journaled.
-    3. The handler writes that it begins.
+    3. The start of the handler is journaled.
 
-    Without the running records of step 2 it would look like a start under the hold.
+    Without the running records in step 2, the call would look like a start under the hold.
     """
     filled(lab, 2, "", "")
     writer, first = JournalWriter(tmp_path, group=GROUP), iter([True])
@@ -336,7 +338,7 @@ def test_planted_breach_is_found_by_the_audit(lab, tmp_path, executor, plant):
 
 @contextmanager
 def full(event):
-    """Let the disk be full from the first entry of this event on."""
+    """Make the disk full from the first entry of this event on."""
     appending = writing._append
 
     def append(file, path, line):
@@ -395,6 +397,3 @@ def test_hold_whose_end_cannot_be_written_keeps_no_member_in_the_group(
         run.worker.stop()
         run.ends()
     assert lab.members() == 0
-
-
-# ------------------------------------------------------------ others

@@ -110,7 +110,7 @@ def test_acknowledged_dead_letter_completes_its_record(lab, executor):
 
 @pytest.mark.contract("W7")
 def test_dead_letter_carries_nulls_and_any_error(lab):
-    """A header names the part that was null; texts are shortened."""
+    """A header names the part that was null, and long texts are shortened."""
 
     class UnshownError(Exception):
         def __repr__(self):
@@ -274,7 +274,7 @@ def test_dead_letter_waiting_under_a_hold_is_healthy(lab, order):
 
 
 @pytest.mark.contract("W7", "W10")
-def test_record_without_a_dead_letter_blocks_under_a_hold_too(lab):
+def test_record_without_a_dead_letter_also_blocks_under_a_hold(lab):
     (tp,) = filled(lab, 1, "bad")
     run = Working(
         lab,
@@ -291,7 +291,7 @@ def test_record_without_a_dead_letter_blocks_under_a_hold_too(lab):
 
 
 @pytest.mark.contract("W7")
-def test_refused_dead_letter_is_tried_again_and_delays_no_other_partition(lab):
+def test_refused_dead_letter_is_retried_and_delays_no_other_partition(lab):
     filled(lab, 2, "bad", "")
     tried = []
 
@@ -312,8 +312,8 @@ def test_refused_dead_letter_is_tried_again_and_delays_no_other_partition(lab):
 
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("fails", [False, True])
-def test_dead_letter_without_an_answer_is_not_sent_twice(lab, *, fails):
-    """The first try may still arrive; the next one begins once the first has failed."""
+def test_unacknowledged_dead_letter_is_not_sent_twice(lab, *, fails):
+    """The first send may still succeed; the next send starts once the first has failed."""
     futures = []
 
     class Slow:
@@ -379,17 +379,17 @@ def raising(error):
 
 
 async def sent_later():
-    """No code awaits it, so it never runs."""
+    """No code awaits this coroutine, so it never runs."""
 
 
 class PoolsResult:
-    """The result of a pool of processes, which calls no callback."""
+    """A result of a process pool, which calls no callback."""
 
     def ready(self):
         return False
 
     def get(self, timeout):
-        """Wait for it."""
+        """Wait for the result."""
 
 
 A_LOOP = SimpleNamespace(get_debug=bool)
@@ -408,7 +408,7 @@ UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
     ],
     ids=["reject", "unsendable", "mapping", "mock"],
 )
-def test_answer_of_a_sink_decides_between_letter_and_skip(lab, sink, skipped):
+def test_result_of_a_sink_decides_between_dead_letter_and_skip(lab, sink, skipped):
     run = working(lab, sink, "bad", "", on_exhausted="skip")
     run.done(2)
     report = run.stop()
@@ -508,7 +508,7 @@ def test_record_that_cannot_be_deserialized_becomes_a_dead_letter(lab, how):
     assert sorted(one["k"] for one in values) == [1, 2, 3]
 
 
-def test_unreachable_schema_registry_is_tried_again(lab):
+def test_request_to_an_unreachable_schema_registry_is_retried(lab):
     filled(lab, 1, "v")
     away = [ConnectionError("planted"), ConnectionError("planted")]
     values = []
@@ -555,7 +555,7 @@ def test_worker_waits_for_a_hanging_sink_as_for_a_handler(lab):
 
 
 class Letters:
-    """A producer that notes the records that it was given, by their offsets."""
+    """A producer that records the values of the records that it is given."""
 
     def __init__(self):
         self.sent = []

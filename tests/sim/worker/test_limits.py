@@ -1,4 +1,4 @@
-"""W1: memory is bounded, and a partition that flows waits for no other."""
+"""W1: memory is bounded, and an active partition does not wait for any other."""
 
 import threading
 from itertools import pairwise
@@ -31,7 +31,7 @@ SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 TWENTY = {"max_poll_records": 20}
 
 
-def test_a_thread_that_begins_wakes_the_next(lab):
+def test_starting_thread_wakes_the_next_thread(lab):
     keys = [f"k{number}" for number in range(8)]
     filled(lab, 1, *["slow"] * 8, keys=keys)
     handler = Handler(lab, slow=2.0)
@@ -59,7 +59,7 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab, executor):
     assert {hold.owner for hold in consumer.holds()} == {"ops", BACKPRESSURE}
     assert any(BACKPRESSURE in line for line in consumer.explain("t:0"))
     lab.sleep(6)
-    # W10: the other records wait for ops.
+    # W10: the hold of ``ops`` prevents the start of other records.
     assert (stats().running, stats().done) == (0, 2)
     assert "ops" in {hold.owner for hold in consumer.holds()}
     consumer.resume("t", owner="ops")
@@ -86,7 +86,7 @@ def test_kept_bytes_are_bounded(lab):
 
 
 @pytest.mark.contract("W1")
-def test_records_within_the_span_of_a_hanging_unordered_one_are_handled(lab):
+def test_records_within_the_span_of_a_hanging_unordered_record_are_handled(lab):
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
@@ -101,7 +101,7 @@ def test_records_within_the_span_of_a_hanging_unordered_one_are_handled(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-def test_slow_partition_delays_no_other(lab, order):
+def test_slow_partition_delays_no_other_partition(lab, order):
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
     for tp in others:
@@ -121,7 +121,7 @@ def test_slow_partition_delays_no_other(lab, order):
 
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
-def test_full_partition_that_stands_still_delays_no_other(lab, how):
+def test_full_stalled_partition_delays_no_other_partition(lab, how):
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 200)
     stops = {"paused": 1.0, "blocked": ValueError, "later": RetryLater(3600)}
@@ -144,7 +144,7 @@ def test_full_partition_that_stands_still_delays_no_other(lab, how):
 
 
 @pytest.mark.contract("W1")
-def test_partition_that_flows_waits_for_no_blocked_one(lab):
+def test_active_partition_does_not_wait_for_blocked_partitions(lab):
     *blocked, last = lab.topic("t", 12)
     run = stopping(lab, limit=1000)
     run.owns(12)
@@ -157,7 +157,7 @@ def test_partition_that_flows_waits_for_no_blocked_one(lab):
 
 
 @pytest.mark.contract("W1")
-def test_topic_that_flows_waits_for_no_blocked_one(lab):
+def test_active_topic_does_not_wait_for_a_blocked_topic(lab):
     stops = lab.topic("t", 40)
     (last,) = lab.topic("b")
     run = stopping(lab, "t", "b", limit=2000, polls=500)
@@ -171,7 +171,7 @@ def test_topic_that_flows_waits_for_no_blocked_one(lab):
 
 
 @pytest.mark.contract("W1")
-def test_new_partition_waits_for_no_blocked_one(lab):
+def test_new_partition_does_not_wait_for_a_blocked_partition(lab):
     both = set(lab.topic("t", 2))
     idle = lab.member(SafeConsumer, "t", **STICKY)
     idle.owns(2)
@@ -189,7 +189,7 @@ def test_new_partition_waits_for_no_blocked_one(lab):
 
 
 def stopping(lab, *topics, limit, polls=100):
-    """Start a worker whose handler waits at some records until the test releases it."""
+    """Start a worker whose handler postpones the records ``stops`` by an hour."""
     return Working(
         lab,
         Handler(lab, stops=RetryLater(3600)),
@@ -213,13 +213,13 @@ def test_partitions_take_turns_by_key(lab):
     assert lab.now - began < 1
 
 
-# Partitions share the room; records of a stalled partition make room for others
+# Partitions share the limit; records of a stalled partition make way for others
 
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
-def test_partitions_that_have_records_share_the_room(lab, busy, share):
-    """One share remains free."""
+def test_partitions_that_have_records_share_the_limit(lab, busy, share):
+    """The limit is divided by the number of these partitions plus one."""
     made = lab.topic("t", 4)
     for tp in made[:busy]:
         put(lab, tp, *["stands"] * 100)
@@ -261,10 +261,10 @@ def test_lifted_backpressure_does_not_exceed_the_limit(lab, tmp_path, executor):
 @in_both
 @pytest.mark.parametrize("place", [0, 5, 9])
 @simulated(seeds=1, nightly=2)
-def test_seek_back_among_records_that_do_not_fit_passes_over_none(
+def test_seek_back_among_records_that_do_not_fit_skips_no_record(
     lab, tmp_path, executor, place
 ):
-    """The records before the target were polled, and no handler has them."""
+    """The records before the target were polled, and no handler has received them."""
     (tp,) = filled(lab, 1, *["slow"] * 50)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     settings = {**SMALL, "journal": tmp_path}
@@ -288,7 +288,7 @@ def test_seek_back_among_records_that_do_not_fit_passes_over_none(
 
 @pytest.mark.contract("W4", "W5")
 @in_both
-def test_seek_past_records_that_do_not_fit_passes_over_none_of_them(lab, executor):
+def test_seek_past_records_that_do_not_fit_skips_no_polled_record(lab, executor):
     (tp,) = filled(lab, 1, *["slow"] * 60)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     run = Working(lab, handler, executor=executor, limits=limits, settings=SMALL)
@@ -338,7 +338,7 @@ def test_polled_records_before_a_seek_in_a_hook_are_handled(
 
 
 @pytest.mark.contract("W9")
-def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
+def test_hold_of_an_earlier_ownership_is_not_counted_as_a_leak(lab):
     tps = lab.topic("t", 2)
     put(lab, tps[0], *["stands"] * 100)
     reading = consumer(lab, **SMALL)
@@ -363,7 +363,7 @@ def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [None, 20])
-def test_blocked_records_keep_only_failed_ones(lab, batch):
+def test_blocked_partition_keeps_only_its_failed_records(lab, batch):
     one, other, third = lab.topic("t", 3)
     run = Working(
         lab,
@@ -383,7 +383,7 @@ def test_blocked_records_keep_only_failed_ones(lab, batch):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("target", [0, 150])
-def test_giving_back_undoes_no_seek_of_the_program(lab, target):
+def test_giving_records_back_undoes_no_seek_of_the_program(lab, target):
     one, *others, last = lab.topic("t", 4)
     put(lab, one, "slow", *["b"] * 199)
     handler = Handler(lab, slow=1.0, stops=RetryLater(3600))
@@ -429,7 +429,7 @@ def test_seek_during_a_poll_without_room_is_kept(lab, target):
 
 
 @pytest.mark.contract("W4")
-def test_interrupt_while_giving_back_passes_over_no_record(lab):
+def test_interrupt_while_giving_records_back_skips_no_record(lab):
     one, other = lab.topic("t", 2)
     put(lab, one, *["slow"] * 40)
     options = {"batch": 10, "order": "unordered", "concurrency": 1}
@@ -447,7 +447,7 @@ def test_interrupt_while_giving_back_passes_over_no_record(lab):
 
 
 @pytest.mark.contract("W1")
-def test_record_larger_than_its_share_is_not_fetched_for_ever(lab):
+def test_record_larger_than_its_share_is_not_fetched_forever(lab):
     one, _ = lab.topic("t", 2)
     put(lab, one, "stops", *["x" * 10_000] * 4)
     small = {**SMALL, "max_poll_records": 1, "max_partition_fetch_bytes": 1000}
@@ -464,8 +464,8 @@ def test_record_larger_than_its_share_is_not_fetched_for_ever(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
-def test_records_are_not_given_back_in_vain(lab, why):
-    """A held partition needs no room, and a lost log cannot be fetched again."""
+def test_records_are_not_given_back_needlessly(lab, why):
+    """A held partition needs no space, and a lost log cannot be fetched again."""
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 19)
     run = stopping(lab, limit=20, polls=20)
@@ -538,7 +538,7 @@ def test_handler_that_hangs_is_reported_while_the_loop_is_alive(lab, executor):
     assert 3.0 <= reported.seconds < 4.0
 
 
-def test_handler_that_goes_on_is_reported_at_its_late_record(lab):
+def test_each_late_handler_is_reported_at_its_own_record(lab):
     _, second = filled(lab, 2, "slow")
     handler = Handler(lab, slow=9.0)
     reported = []
@@ -657,7 +657,7 @@ def longest_idle(lab, run, done):
 def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
     lab, executor, order, limits
 ):
-    """A share is 4 records; a batch has 10."""
+    """A partition's share is 4 records, and a batch has 10 records."""
     filled(lab, 16, *["v"] * 15, keys="abcdefgh")
     run = Working(
         lab,
@@ -695,7 +695,7 @@ def test_batch_does_not_wait_for_records_beyond_a_limit(lab, executor, limit):
 
 
 @in_both
-def test_a_batch_waits_while_more_can_come(lab, executor):
+def test_batch_waits_while_more_records_can_come(lab, executor):
     filled(lab, 2, *["v"] * 5)
     run = Working(
         lab, Handler(lab, v=0.1), executor=executor, batch=10, batch_within=WITHIN

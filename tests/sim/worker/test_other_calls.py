@@ -1,4 +1,4 @@
-"""Other calls of a worker's or a pump's consumer are refused by name, or harmless."""
+"""Other calls on a worker's or pump's consumer are refused by name or are harmless."""
 
 import itertools
 from contextlib import contextmanager, suppress
@@ -30,8 +30,8 @@ from tests.sim.worker.working import (
 
 
 @pytest.mark.contract("W4")
-def test_poll_by_a_hook_takes_no_record_away(lab):
-    """A worker's hook runs between two of its polls, on the polling thread."""
+def test_poll_in_a_hook_takes_no_record_from_the_worker(lab):
+    """A worker's hook runs between two polls of the worker, on the polling thread."""
     filled(lab, 1, *[""] * 30)
     taken = []
 
@@ -60,7 +60,7 @@ def leaves_a_block(consumer):
 
 ENDINGS = {
     "close": lambda c: c.close(),
-    "close at once": lambda c: c.close(autocommit=False, timeout_ms=0),
+    "close immediately": lambda c: c.close(autocommit=False, timeout_ms=0),
     "with": leaves_a_block,
     "unsubscribe": lambda c: c.unsubscribe(),
     "assign": lambda c: c.assign([TP]),
@@ -173,7 +173,7 @@ def test_lifespan_that_closes_the_consumer_raises_and_the_worker_closes_it(lab):
 def test_consumer_may_be_closed_after_its_worker(lab):
     run, _ = half_done(lab)
     run.stop()
-    for ending in ("close", "close at once", "with"):
+    for ending in ("close", "close immediately", "with"):
         ENDINGS[ending](run.consumer)
     assert committed(lab) == [6]
 
@@ -182,7 +182,7 @@ def test_consumer_may_be_closed_after_its_worker(lab):
 def test_consumer_left_open_by_its_worker_may_be_closed_by_the_program(
     lab, monkeypatch
 ):
-    """A second Ctrl-C may end the worker before it closes its consumer."""
+    """A second Ctrl-C may end the worker before the worker closes its consumer."""
     run, _ = half_done(lab)
 
     def interrupted(_seconds):
@@ -197,7 +197,7 @@ def test_consumer_left_open_by_its_worker_may_be_closed_by_the_program(
 
 
 @pytest.mark.contract("W4")
-def test_a_subscription_may_change_while_a_worker_works(lab):
+def test_subscription_may_change_while_a_worker_is_running(lab):
     lab.topic("u", 1)
     run, handler = half_done(lab)
     run.consumer.subscribe(["u"])
@@ -238,8 +238,8 @@ VALUES = ["busy", "decoder", "hook_failures", "DEFAULT_CONFIG"]
 VALUES += ["DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735"]
 QUESTIONS = ["assignment", "bootstrap_connected", "holds", "metrics", "paused", "quiet"]
 QUESTIONS += ["subscription", "resume_all", "wakeup"]
-# By name: the call, and the error that it raises in a handler and in a listener. None:
-# the call is harmless, and all records are handled and committed afterwards.
+# By name: the call, its error in a handler, and its error in a listener. None means
+# that the call is harmless, and that all records are handled and committed afterwards.
 CALLS = {
     **{name: (attrgetter(name), None, None) for name in VALUES},
     **{name: (methodcaller(name), None, None) for name in QUESTIONS},
@@ -281,7 +281,7 @@ def test_every_public_name_of_the_consumer_is_in_the_table():
 
 
 class Calling:
-    """Makes a call once, and notes its error."""
+    """Makes a call once, and records its error."""
 
     def __init__(self, call):
         self.call = call
@@ -299,7 +299,7 @@ class Calling:
 
 
 def pumped(lab, reading, handler, calling):
-    """Take batches until everything is committed, or no record can come any more."""
+    """Take batches until everything is committed, or until no record can arrive."""
     with Pump(reading, commit=OFTEN) as pump:
         end = lab.now + 20.0
         while committed(lab) != [8] and lab.now < end and not reading._closed:
@@ -319,8 +319,8 @@ def worked(lab, reading, handler, executor):
     run.ends()
 
 
-# The place of the call, the reader, and whether the case is played by day. By day a
-# handler makes all calls, and the refused ones are also made in two more places.
+# The place of the call, the reader, and whether the case runs by day. By day a handler
+# makes all calls, and the refused calls are also made in two more places.
 PLACES = [
     ("a handler", "thread", lambda _: True),
     ("a handler", "pump", lambda refusals: refusals[0]),
@@ -333,13 +333,13 @@ PLAYED = [
     for name, (_, *refusals) in CALLS.items()
     for *place, by_day in PLACES
 ]
-# These calls pass over records, as the program wants.
+# These calls skip records, as the program intends.
 SKIP = {"seek_to_end"}
 
 
 @pytest.mark.contract("W4", "W8")
 @pytest.mark.parametrize(("name", "where", "kind"), PLAYED)
-def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
+def test_call_is_refused_by_name_or_harmless(lab, name, where, kind):
     filled(lab, 1, "calls", *[""] * 7)
     call, *expected = CALLS[name]
     calling = Calling(call)

@@ -49,7 +49,7 @@ FOUR = {"max_poll_records": 4}
 
 
 def pumping(lab, records, partitions=1, **options):
-    """Make a pump on a new topic, four records to a batch."""
+    """Create a pump on a new topic, with four records to a batch."""
     lab.topic("t", partitions, records=records)
     settings = {**FOUR, **options.pop("settings", {})}
     reading = options.pop("reading", None) or consumer(lab, "t", **settings)
@@ -58,7 +58,7 @@ def pumping(lab, records, partitions=1, **options):
 
 
 def done(pump, count):
-    """Answer batches at once until this many records are done; return their offsets."""
+    """Finish batches immediately until this many records are done; return the offsets."""
     found = []
     while len(found) < count:
         for one in pump.turn():
@@ -225,7 +225,7 @@ def test_slow_sink_delays_no_batch(lab):
 
 
 def rejected(pump, seconds, lab):
-    """Fail each record by itself, for this many seconds."""
+    """Fail each record separately, for this many seconds."""
     end = lab.now + seconds
     while lab.now < end:
         for batch in pump.turn():
@@ -234,7 +234,7 @@ def rejected(pump, seconds, lab):
 
 
 @pytest.mark.contract("W6")
-def test_rebalance_waits_for_one_dead_letter_at_most(lab):
+def test_rebalance_waits_for_at_most_one_dead_letter(lab):
     letters, sink = slow_letters(lab)
     reading = consumer(lab, "t", heartbeat_interval_ms=200, **FOUR)
     how = {"reading": reading, "dead_letter": sink, "drain": Drain(revoke=10.0)}
@@ -253,7 +253,7 @@ def test_rebalance_waits_for_one_dead_letter_at_most(lab):
 
 
 @pytest.mark.contract("W10")
-def test_dead_letters_not_begun_delay_no_hold(lab):
+def test_dead_letters_that_have_not_started_delay_no_hold(lab):
     letters, sink = slow_letters(lab)
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 4, 2, reading=reading, dead_letter=sink) as pump:
@@ -289,7 +289,7 @@ def test_batch_dropped_without_an_answer_ends_the_pump(lab, order):
 
 
 @ORDERS
-def test_batch_without_an_answer_for_long_is_named(lab, order):
+def test_batch_without_an_answer_for_too_long_is_reported(lab, order):
     """Each call of ``done`` restarts the time limit of the batch."""
     reported = []
     options = {"order": order, "on_event": reported.append, "limits": Limits(age=10.0)}
@@ -373,7 +373,7 @@ def test_exception_waits_for_batches_of_other_threads(lab):
 
 @pytest.mark.contract("W5", "W6")
 def test_exception_waits_for_the_last_batch_if_another_thread_answers_it(lab):
-    """If the pump gave them back, the next owner would get its records again."""
+    """If the pump gave the batch back, the next owner would get its records again."""
 
     def loop():
         with pumping(lab, 4, drain=Drain(shutdown=60)) as pump:
@@ -465,7 +465,7 @@ def test_seek_in_the_with_block_skips_no_unfinished_record(lab, target):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("breaks", [False, True])
-def test_consumer_goes_on_at_the_last_commit(lab, *, breaks):
+def test_consumer_continues_at_the_last_commit(lab, *, breaks):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=3)
 
@@ -508,7 +508,7 @@ def test_slow_loop_is_not_evicted(lab):
 
 @pytest.mark.contract("W6")
 @simulated(seeds=2)
-def test_rebalance_waits_for_answers_and_loses_nothing(lab):
+def test_rebalance_waits_for_answers_and_loses_no_record(lab):
     quick = {"heartbeat_interval_ms": 200}
     drain = Drain(revoke=5.0, shutdown=0.0)
     how = {"drain": drain, "settings": quick, "limits": Limits(records=12)}
@@ -611,7 +611,7 @@ def test_error_of_a_poll_ends_the_pump(lab):
 
 class RaisingOnce(SafeConsumer):
     """
-    The next poll that gets records raises, if ``sought`` is not None, and returns none.
+    A consumer whose next poll with records raises, if ``sought`` is not None.
 
     Attributes:
         sought: the offsets to which that poll seeks before it reads, by partition.
@@ -637,7 +637,7 @@ class RaisingOnce(SafeConsumer):
 @pytest.mark.contract("W4", "W5")
 @pytest.mark.parametrize("read", [0, 1])
 def test_records_of_a_first_poll_that_raises_are_read_again(lab, read):
-    """The program may have read some records before it lent the consumer."""
+    """The program may have read some records before it lends the consumer to the pump."""
     lab.topic("t", 1, records=3)
     reading = RaisingOnce("t", **lab.settings(group_id=GROUP, max_poll_records=1))
     if read:
@@ -662,7 +662,7 @@ def test_records_after_a_seek_are_read_again_if_their_poll_raises(lab, target):
             reading.pause(tp, owner="ops")
             put(lab, tp, *["x"] * 8)
             reading.sought = {tp: target}
-            lab.sleep(1.0)  # the poll that had begun before ends
+            lab.sleep(1.0)  # the poll that had started earlier ends
             reading.resume(tp, owner="ops")
             lab.until(pump.turn)
 
@@ -671,7 +671,7 @@ def test_records_after_a_seek_are_read_again_if_their_poll_raises(lab, target):
     assert reading.next_offset() == target
 
 
-def test_block_whose_worker_cannot_begin_raises_the_reason(lab):
+def test_block_whose_worker_cannot_start_raises_the_reason(lab):
     pump = pumping(lab, 1)
 
     def run():
@@ -753,7 +753,7 @@ class Answers:
 @pytest.mark.contract("W3", "W4", "W5")
 @ORDERS
 @simulated(seeds=3, nightly=40)
-def test_each_record_ends_once_with_random_answers(lab, tmp_path, order):
+def test_each_record_is_completed_once_with_random_answers(lab, tmp_path, order):
     dice = lab.rng
     reading = consumer(lab, "t", journal=tmp_path, **FOUR)
     how = {"order": order, "on_exhausted": "skip", "reading": reading}
@@ -792,7 +792,7 @@ def refuse_first(record):
 
 
 @ORDERS
-def test_waiting_dead_letter_keeps_no_batch(lab, order):
+def test_waiting_dead_letter_keeps_no_batch_in_memory(lab, order):
     """The program reports the error in the call that has the batch, and returns."""
     batches = []
 

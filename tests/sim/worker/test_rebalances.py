@@ -42,7 +42,7 @@ def commit_at(lab, tp, offset):
 
 
 def times(handler):
-    """Count the calls that ended, for each record."""
+    """Return the number of finished calls for each record."""
     found = {}
     for one in handler.calls:
         if one.ended is not None:
@@ -135,7 +135,7 @@ def test_lost_membership_in_a_drain_names_uncommitted_partitions(lab, protocol):
 
 
 def working_on_two_topics(lab, protocol, **settings):
-    """Start a worker by a pattern, with a record of each topic that is not committed."""
+    """Start a worker with a pattern, and with an uncommitted record of each topic."""
     for name in ("day-0", "day-1"):
         put(lab, *lab.topic(name, 1), "")
     handler = Handler(lab)
@@ -150,7 +150,7 @@ def working_on_two_topics(lab, protocol, **settings):
 @in_both_ways
 @simulated(seeds=1, nightly=5)
 def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
-    """Its offsets can never be committed; the group's other members wait in the same join."""
+    """A join need not wait for the deleted topic's offsets: they can never be committed."""
     run, handler = working_on_two_topics(lab, protocol, metadata_max_age_ms=300)
     lab.cluster.delete_topic("day-1")
     (tp,) = lab.partitions("day-0")
@@ -168,7 +168,7 @@ def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
 @in_both_ways
 @simulated(seeds=1, nightly=5)
 def test_deleted_topic_that_is_held_keeps_no_join_waiting(lab, protocol):
-    """No fetch shows the deletion: the commit asks for the ids of held topics."""
+    """No fetch shows the deletion, so the commit requests the ids of held topics."""
     run, _ = working_on_two_topics(lab, protocol)
     run.consumer.pause("day-1", owner="ops")
     lab.cluster.delete_topic("day-1")
@@ -183,7 +183,7 @@ def test_deleted_topic_that_is_held_keeps_no_join_waiting(lab, protocol):
 
 @pytest.mark.contract("W4")
 def test_commit_is_repeated_if_only_the_coordinator_lacks_the_topic(lab):
-    """A coordinator that starts may not know the topics yet."""
+    """A coordinator that is starting may not know the topics yet."""
     filled(lab, 2, "")
     run = Working(lab, Handler(lab), settings=quick(), commit=OFTEN)
     lab.until(lambda: committed(lab) == [1, 1])
@@ -250,7 +250,9 @@ def test_stop_during_a_drain_is_bounded(lab, protocol, how, revoke):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_report_is_not_committed_if_a_revoked_partition_was_not(lab, *, goes_on):
+def test_report_is_not_committed_if_a_revoked_partition_was_not_committed(
+    lab, *, goes_on
+):
     (tp,) = filled(lab, 1, "")
     run = Working(
         lab, Handler(lab), settings=quick(), commit=RARELY, drain=Drain(revoke=2.0)
@@ -412,7 +414,7 @@ def test_idle_ownership_is_committed(lab, protocol):
 
 
 @pytest.mark.contract("W12")
-def test_first_record_that_stops_the_worker_is_not_passed_over(lab):
+def test_first_record_that_stops_the_worker_is_not_skipped(lab):
     filled(lab, 2, "before")
     latest = quick(auto_offset_reset="latest")
     run = Working(lab, Handler(lab, bad=ValueError), retry=ONCE, settings=latest)
@@ -429,7 +431,7 @@ def test_first_record_that_stops_the_worker_is_not_passed_over(lab):
 
 @pytest.mark.contract("W12")
 @in_both_ways
-def test_joining_member_passes_over_no_record(lab, protocol):
+def test_joining_member_skips_no_record(lab, protocol):
     filled(lab, 4, "before")
     latest = quick(protocol, auto_offset_reset="latest")
     handler = Handler(lab, waits=lambda *_: RetryLater(0.5) if lab.now < 3 else None)
@@ -452,7 +454,7 @@ def test_joining_member_passes_over_no_record(lab, protocol):
 
 @pytest.mark.contract("W12")
 @pytest.mark.parametrize("by", ["topic", "pattern"])
-def test_added_partition_begins_at_its_start(lab, by):
+def test_added_partition_is_read_from_its_start(lab, by):
     (first,) = lab.topic("t", 1, records=1)
     reading = consumer(lab, auto_offset_reset="latest", metadata_max_age_ms=5_000)
     reading.subscribe(**({"pattern": "^t$"} if by == "pattern" else {"topics": ["t"]}))
@@ -487,7 +489,7 @@ def test_floor_out_of_range_is_committed_again(lab):
 
 
 @pytest.mark.contract("W12")
-def test_records_deleted_unread_make_a_new_floor(lab):
+def test_unread_records_that_are_deleted_lead_to_a_new_floor(lab):
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=4), settings=quick(), commit=OFTEN)
     lab.until(lambda: run.worker.stats().running)
@@ -505,7 +507,7 @@ def test_records_deleted_unread_make_a_new_floor(lab):
 
 
 def cut_back(lab, **does):
-    """Start at 5 of 10 records; the last two are in a separate batch."""
+    """Start at offset 5 of 10 records; the last two are in a separate batch."""
     (tp,) = filled(lab, 1, *[""] * 5)
     put(lab, tp, "slow", "", "")
     put(lab, tp, "", "")
@@ -525,7 +527,7 @@ def elect_without_the_last_two(lab):
 
 @pytest.mark.contract("W4", "W12")
 @pytest.mark.parametrize("start", [0, 7])
-def test_rest_of_a_cut_log_is_done(lab, start):
+def test_rest_of_a_cut_log_is_handled(lab, start):
     handler, run = cut_back(lab, slow=4)
     lab.until(lambda: run.worker.stats().running)
     elect_without_the_last_two(lab)
@@ -541,7 +543,7 @@ def test_rest_of_a_cut_log_is_done(lab, start):
 
 
 @pytest.mark.contract("W12")
-def test_idle_worker_begins_at_the_end_of_a_cut_log(lab):
+def test_idle_worker_continues_at_the_end_of_a_cut_log(lab):
     handler, _ = cut_back(lab)
     lab.until(lambda: committed(lab) == [10])
     elect_without_the_last_two(lab)
@@ -552,7 +554,7 @@ def test_idle_worker_begins_at_the_end_of_a_cut_log(lab):
 
 
 @pytest.mark.contract("W12", "P16")
-def test_deleted_floor_passes_over_no_record(lab):
+def test_deleted_floor_skips_no_record(lab):
     (tp,) = lab.topic("t", 1, records=10)
     commit_at(lab, tp, 1)
     lab.cluster.delete_before("t", 0, 7)
@@ -611,7 +613,7 @@ def test_committed_floor_is_not_committed_again(lab):
     assert committed(lab) == [6]
 
 
-def test_existing_partition_begins_at_its_end_under_latest(lab):
+def test_existing_partition_is_read_from_its_end_under_latest(lab):
     for name in ("t", "u"):
         lab.topic(name, 2, records=1)
     reading = consumer(lab, "t", auto_offset_reset="latest")
@@ -627,7 +629,7 @@ def test_existing_partition_begins_at_its_end_under_latest(lab):
     assert {one.value for one in handler.calls} == {b"after"}
 
 
-def test_idle_worker_is_healthy_and_one_without_topics_is_not(lab):
+def test_idle_worker_is_healthy_and_a_worker_without_topics_is_not(lab):
     lab.topic("t")
     runs = [Working(lab, Handler(lab), name=name, settings=quick()) for name in "ab"]
     lab.until(lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1])
@@ -645,7 +647,7 @@ def test_idle_worker_is_healthy_and_one_without_topics_is_not(lab):
 
 
 @simulated(seeds=1, nightly=3)
-def test_coroutine_awaits_the_revocation(lab):
+def test_coroutine_can_await_the_revocation(lab):
     filled(lab, 2, *["v"] * 3)
     woken = []
 
@@ -693,7 +695,7 @@ def test_cancelled_wait_for_the_revocation_leaves_no_waiter(lab):
     run.stop()
 
 
-def test_thread_waits_for_the_revocation(lab):
+def test_thread_can_wait_for_the_revocation(lab):
     filled(lab, 1, "v")
     results = []
 

@@ -47,10 +47,10 @@ def values(handler, prefix="new"):
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=1, nightly=5)
-def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - the cases that it meets
+def test_worker_starts_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - many parameters
     lab, tmp_path, protocol, reset, count, *, is_held
 ):
-    """The journal has the topics' ids, so the audit judges each topic by itself."""
+    """The journal has the topics' ids, so the audit judges each topic separately."""
     lab.topic("t", 1)
     handler = Handler(lab)
     reported = []
@@ -88,10 +88,8 @@ def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR091
 @pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}])
 @pytest.mark.parametrize("away", [0.0, 10.0])
 @simulated(seeds=1, nightly=5)
-def test_worker_passes_over_no_record_of_a_topic_that_was_away(
-    lab, protocol, away, how
-):
-    """It had lost the old topic in a rebalance, and nothing of the new one is committed."""
+def test_worker_skips_no_record_of_a_topic_that_was_missing(lab, protocol, away, how):
+    """The worker lost the old topic in a rebalance, and the new topic has no commit."""
     lab.cluster.creates_topics = False
     lab.topic("t", 2)
     handler = Handler(lab)
@@ -112,8 +110,8 @@ def test_worker_passes_over_no_record_of_a_topic_that_was_away(
 
 @in_each_order
 @simulated(seeds=1, nightly=5)
-def test_work_on_the_old_topic_commits_nothing_to_the_new_one(lab, executor, order):
-    """A handler runs when the topic is deleted, and ends after the new one exists."""
+def test_work_on_the_old_topic_commits_nothing_to_the_new_topic(lab, executor, order):
+    """A handler runs when the topic is deleted, and ends after the new topic is created."""
     filled(lab, 1, "slow", *OLD, keys="ab")
     handler = Handler(lab, slow=30.0)
     run = Working(

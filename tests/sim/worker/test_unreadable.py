@@ -25,7 +25,7 @@ TWICE = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
 
 
 def spoiled(lab):
-    """Make two partitions: each has two records, a broken batch of three, and two more."""
+    """Create two partitions, one of which has a broken batch among good records."""
     bad, good = lab.topic("t", 2, records=2)
     corrupt(lab, bad, 3)
     lab.append(bad, 2, first=5)
@@ -34,7 +34,7 @@ def spoiled(lab):
 
 
 def repair(lab, tp):
-    """Let the broker serve the batch as it was sent."""
+    """Remove the broken batch from the log."""
     log = lab.cluster.log(*tp)
     log.batches[:] = [one for one in log.batches if one.base != 2]
 
@@ -85,8 +85,8 @@ def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize(("target", "then"), [(6, [6]), (0, [0, 1, 5, 6])])
-def test_seek_in_the_event_of_a_skip_stands(lab, tmp_path, target, then):
-    """The skipped batch is counted only if it is passed over."""
+def test_seek_in_the_hook_for_a_skip_is_kept(lab, tmp_path, target, then):
+    """The batch counts as skipped only if the worker itself skips it."""
     bad = spoiled(lab)
     handler, reading, sought = Handler(lab), consumer(lab, "t", journal=tmp_path), []
 
@@ -144,7 +144,7 @@ def test_unreadable_batch_ends_a_pump(lab):
 @pytest.mark.parametrize("answers", ["one", "all"])
 @simulated(seeds=1, nightly=2)
 def test_batch_that_the_broker_cannot_read_is_refetched(lab, answers):
-    """The log is intact, so no record is passed over."""
+    """The log is intact, so no record is skipped."""
     (tp,) = lab.topic("t", 1, records=5)
     count = {"count": 1} if answers == "one" else {}
     away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno, **count)
@@ -162,7 +162,7 @@ def test_batch_that_the_broker_cannot_read_is_refetched(lab, answers):
 
 
 @simulated(seeds=1, nightly=2)
-def test_next_unreadable_batch_is_tried_from_the_beginning(lab):
+def test_next_unreadable_batch_gets_all_its_attempts(lab):
     (tp,) = lab.topic("t", 1, records=2)
     corrupt(lab, tp, 3)
     corrupt(lab, tp, 2)
@@ -186,8 +186,8 @@ class Stateful(Deserializer):
     A deserializer that stores the data, waits, and returns the stored data.
 
     Attributes:
-        inside: how many threads are in it now.
-        most: the most threads that were in it at a time.
+        inside: the number of threads that are in the deserializer now.
+        most: the most threads that were in the deserializer at a time.
     """
 
     def __init__(self, lab):
@@ -253,7 +253,7 @@ def test_deserializer_is_called_by_one_thread_at_a_time(lab, given, batch):
 def test_deserializer_shared_by_two_workers_is_called_by_one_thread_at_a_time(
     lab, executor
 ):
-    """Each consumer has a different object, as a bound method is made at each access."""
+    """Each consumer has a different object, as each access makes another bound method."""
     filled(lab, 2, *VALUES)
     shared = Stateful(lab)
     seen = []

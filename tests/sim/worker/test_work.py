@@ -1,4 +1,4 @@
-"""A worker handles each record in order, tries it again, and commits it."""
+"""A worker handles each record in order, retries it, and commits it."""
 
 import asyncio
 from contextvars import ContextVar
@@ -53,7 +53,7 @@ def test_handlers_slower_than_max_poll_interval_evict_no_member(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-def test_failed_record_is_tried_again_after_its_waits(lab, executor):
+def test_failed_record_is_retried_after_its_delays(lab, executor):
     filled(lab, 1, "", "bad", "late", "")
     seen = []
 
@@ -123,7 +123,7 @@ def test_context_variable_ends_with_its_call(lab, executor, batch):
 
 @in_both
 @pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
-def test_handler_may_end_the_worker(lab, executor, raised):
+def test_handler_can_stop_the_worker(lab, executor, raised):
     one, other = lab.topic("t", 2)
     put(lab, one, "", "", "ends", "")
     put(lab, other, "slow", "")
@@ -151,14 +151,14 @@ def test_commits_are_sent_at_their_interval(lab):
 
 
 @pytest.mark.contract("W4")
-@pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
+@pytest.mark.parametrize("fault", ["refused", "cut", "lost", "down"])
 def test_failed_commits_are_repeated(lab, fault):
     lab.topic("t", 2, records=10)
     handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
     run = Working(lab, handler, commit=Commit(every=2.0))
     run.done(4)
     how = {"refused": {"error": 15}, "cut": {"is_cut": True}, "lost": {"is_lost": True}}
-    if fault == "away":
+    if fault == "down":
         lab.cluster.down(1)
         lab.sleep(5)
         lab.cluster.up(1)
@@ -169,7 +169,7 @@ def test_failed_commits_are_repeated(lab, fault):
     assert committed(lab) == [10, 10]
     assert [len(handler.offsets(n)) for n in (0, 1)] == [10, 10]
     failed = run.worker.stats().commits_failed
-    assert failed > 0 if fault == "away" else failed == 2
+    assert failed > 0 if fault == "down" else failed == 2
 
 
 def test_worker_runs_once_and_reports_its_state(lab):
@@ -193,7 +193,7 @@ def test_worker_runs_once_and_reports_its_state(lab):
 
 
 @in_each_order
-def test_finished_record_counts_as_done_while_its_hand_over_runs(lab, executor, order):
+def test_finished_record_counts_as_done_while_its_handover_runs(lab, executor, order):
     filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
     run = Working(
         lab,
@@ -256,7 +256,7 @@ def test_topic_not_looked_up_yet_is_not_reported_missing(lab):
 
 
 def raising_once(*errors, executor):
-    """Return a handler whose first call raises a group of these."""
+    """Return a handler whose first call raises a group of these errors."""
     left = [errors]
 
     async def fail(error):
@@ -297,7 +297,7 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
 def test_exception_group_has_the_effect_of_its_errors(
     lab, executor, errors, options, seconds
 ):
-    """A record waits for this many seconds; with 0 it becomes a dead letter at once."""
+    """A record waits for ``seconds``; with 0 it becomes a dead letter immediately."""
     filled(lab, 1, "a", "b")
     handle = raising_once(*errors, executor=executor)
     found = []

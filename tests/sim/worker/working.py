@@ -15,7 +15,7 @@ from safeconsumer.testing._batches import NewRecord, of_transaction_end
 from tests.sim.lab import GROUP
 from tests.sim.reading import COOPERATIVE, EAGER
 
-UNKNOWN_MEMBER = 25  # the answer to a heartbeat of a former member
+UNKNOWN_MEMBER = 25  # the error for a heartbeat of a former member
 UNKNOWN_TOPIC = 3
 LOADING = 14  # the coordinator loads its offsets, as after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
@@ -26,7 +26,7 @@ OFTEN, RARELY = Commit(every=0.2), Commit(every=60.0)
 ASSIGNORS = {"eager": EAGER, "cooperative": COOPERATIVE}
 in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 in_both = pytest.mark.parametrize("executor", ["thread", "asyncio"])
-# Every executor and every order by day, and every pair of them at night.
+# By day every executor and every order run, and at night every pair of the two.
 in_each_order = pytest.mark.parametrize(
     ("executor", "order"),
     [
@@ -41,7 +41,7 @@ in_each_order = pytest.mark.parametrize(
 
 
 def put(lab, tp, *values, keys=()):
-    """Append records with these values; keys are taken in turn, beginning with the first."""
+    """Append records with these values; the keys repeat in turn, from the first key on."""
     names = [*keys]
     records = [
         NewRecord(
@@ -61,7 +61,7 @@ def put_marker(lab, tp):
 
 
 def filled(lab, partitions, *values, keys=()):
-    """Make the topic, and append records with these values to each of its partitions."""
+    """Create the topic, and append records with these values to each of its partitions."""
     made = lab.topic("t", partitions)
     for tp in made:
         put(lab, tp, *values, keys=keys)
@@ -73,14 +73,14 @@ def committed(lab, topic="t"):
 
 
 def expel(lab):
-    """Remove the group's members, as operators can; each learns of it by its heartbeat."""
+    """Remove the group's members, as operators can; each notices at its next heartbeat."""
     group = lab.cluster.groups.find(GROUP)
     for member in group.members:
         group.leave(member)
 
 
 def quick(protocol="eager", **more):
-    """Return a consumer's settings: it notices a rebalance soon, and polls ten records."""
+    """Return settings of a consumer that notices rebalances soon and polls ten records."""
     strategy = {"partition_assignment_strategy": [ASSIGNORS[protocol]]}
     return {**strategy, "heartbeat_interval_ms": 200, "max_poll_records": 10, **more}
 
@@ -105,12 +105,12 @@ class Call:
 
 class Handler:
     """
-    A handler that notes its calls, and obeys a table by each record's value.
+    A handler that records its calls, and acts by a table of record values.
 
-    The handler sleeps for a number of seconds, raises an error, and calls a function with
-    record and context; the function returns one of these, too. A record with another
-    value is done immediately. In a batch the records follow one another, and those that
-    raised are named by a BatchFailure.
+    The table has a number of seconds to sleep, an error to raise, or a function of record
+    and context that returns one of these. A record with another value is done immediately.
+    The records of a batch follow one another, and a BatchFailure names the records that
+    raised.
     """
 
     def __init__(self, lab, **does):
@@ -163,17 +163,17 @@ class Handler:
         return what or 0.0
 
     def offsets(self, partition=0, topic="t"):
-        """Return the offsets of the calls for a partition, in the order they began."""
+        """Return the offsets of the calls for a partition, in the order of their start."""
         place = (topic, partition)
         return [c.offset for c in self.calls if (c.topic, c.partition) == place]
 
     def times(self, value):
-        """Return when the calls for a value began, in tenths of a second."""
+        """Return the start times of the calls for a value, in tenths of a second."""
         return [round(c.began, 1) for c in self.calls if c.value == value.encode()]
 
 
 def fitting(handle, executor):
-    """Return a handler as an executor takes it; coroutine functions stay unchanged."""
+    """Return a handler in the form for an executor; coroutine functions stay unchanged."""
     if isinstance(handle, Handler):
         return handle.on(executor)
     if executor == "thread" or inspect.iscoroutinefunction(handle):
@@ -189,14 +189,14 @@ class Working:
     """
     A worker in its own process.
 
-    A test of coroutines stops it, since asyncio warns about tasks that are left in a
-    loop.
+    A test with coroutines stops the worker, because asyncio warns about tasks that are left
+    in a loop.
 
     Attributes:
         worker: the worker.
-        consumer: its consumer; a test may call what any thread may call.
-        process: its simulated process, which a test may freeze, kill or cut off.
-        events: all events that it emitted.
+        consumer: the worker's consumer; a test may make the calls that any thread may make.
+        process: the worker's simulated process, which a test may freeze, kill or cut off.
+        events: all events that the worker emitted.
         report: the report that ``run`` returned.
         error: the exception that ``run`` raised.
     """
@@ -252,7 +252,7 @@ class Working:
         return self.error
 
     def stop(self, **how):
-        """Stop it, and return its report, or raise its error."""
+        """Stop the worker, and return its report, or raise its error."""
         self.worker.stop(**how)
         if self.ends() is not None:
             raise self.error
@@ -287,7 +287,7 @@ def settled(lab, *runs):
 
 
 def journaled(lab, folder, handle, settings=None, **options):
-    """Start a worker that commits soon and retries soon, with a journal."""
+    """Start a worker with a journal, which commits soon and retries soon."""
     options = {"retry": SOON, "commit": OFTEN, **options}
     return Working(
         lab, handle, settings={"journal": folder, **(settings or {})}, **options
@@ -314,7 +314,7 @@ def in_thread(call):
 
 
 def planted_once(call, error):
-    """Return a function that raises the first time, and works afterwards."""
+    """Return a function that raises at its first call, and works afterwards."""
     left = [error]
 
     def once(*given, **named):

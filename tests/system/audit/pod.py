@@ -1,4 +1,4 @@
-"""A pod of ``test_fleets`` runs a member of each named fleet until its stdin ends."""
+"""Runs a pod of ``test_fleets``: a member of each named fleet, until stdin is closed."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer import Commit, Control, SafeConsumer, Worker
 
-# seconds between two seeks of the program that has a worker
+# seconds between two seeks of the member that runs a worker
 _SEEKS = 3.0
 _SLOWLY = {"max_poll_records": 2, "max_partition_fetch_bytes": 1000}
 FLEETS = {
@@ -29,11 +29,12 @@ FLEETS = {
 
 class Pod:
     """
-    Runs a member of each fleet in its own thread.
+    Runs a member of each fleet, each on its own thread.
 
     Args:
-        plan: ``number`` of the pod, ``folder`` for journals, ``topics`` and ``groups``
-            by fleet, ``prefix`` of the control topics, ``client`` settings.
+        plan: a mapping with the pod's ``number``, a ``folder`` for journals, ``topics``
+            and ``groups`` by fleet, the ``prefix`` of the control topics, and
+            ``client`` settings.
     """
 
     def __init__(self, plan):
@@ -42,7 +43,7 @@ class Pod:
         self.troubles = []
 
     def run(self):
-        """Run until stdin ends."""
+        """Run until stdin is closed."""
         threads = [
             threading.Thread(target=self._guarded, args=(one,))
             for one in self._plan["groups"]
@@ -74,7 +75,7 @@ class Pod:
             self._work(consumer)
             return
         while not self._over.is_set():
-            with suppress(KafkaError):  # the group goes on without this transaction
+            with suppress(KafkaError):  # the group continues without this commit
                 for _ in range(5):
                     consumer.poll(200)
                 if fleet != "automatic":
@@ -116,7 +117,7 @@ class Pod:
         ends.join()
 
     def _seek(self, consumer, worker):
-        # It seeks back and forth while handlers have records.
+        # Seeks alternately back and forward while handlers run.
         back = 10
         while not self._over.wait(_SEEKS):
             for tp in consumer.assignment():

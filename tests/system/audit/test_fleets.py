@@ -1,4 +1,4 @@
-"""Fleets as in production on Apache Kafka, with killed pods, get the right verdict."""
+"""Runs fleets on Apache Kafka, kills their pods, and audits the journals."""
 
 import json
 import threading
@@ -27,10 +27,10 @@ pytestmark = [
 
 PODS = PARTITIONS = 3
 ROUNDS = 6
-# Seconds between two kills; the log cleaner of a broker looks every 15 s.
+# Seconds between two kills; a broker's log cleaner checks for work every 15 s.
 ROUND = 12.0
 KEYS = 7
-# Records of one transaction in a partition; one that is aborted leaves a hole.
+# Records of one transaction in each partition; an aborted transaction leaves a gap.
 PER_TURN = 10
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -41,7 +41,7 @@ COMPACTED = {
 
 class Fleets:
     """
-    The topics, their producers and the pods. A context manager.
+    The topics, their producers and the pods; a context manager.
 
     Attributes:
         topics: the topic of each fleet.
@@ -107,7 +107,7 @@ class Fleets:
             producer.send(topic, b"x", key=key, partition=at % PARTITIONS)
 
     def delete(self):
-        """Delete most records that the slow fleet has not read."""
+        """Delete most records that the slow fleet has not read yet."""
         tps = [TopicPartition(self.topics["deleted"], n) for n in range(PARTITIONS)]
         ends = self._admin.list_partition_offsets(dict.fromkeys(tps, -1))
         self._admin.delete_records({tp: max(0, ends[tp].offset - 30) for tp in tps})
@@ -115,7 +115,7 @@ class Fleets:
     # ------------------------------------------------------------ pods
 
     def start(self, number, groups=None):
-        """Start a pod; of all fleets, or with a member in each of these groups."""
+        """Start a pod with a member in each of these groups, by default one of each fleet."""
         plan = {
             "number": number,
             "folder": str(self._folder),
@@ -130,11 +130,11 @@ class Fleets:
         assert self._pods[number].take(120.0) == "runs"
 
     def kill(self, number):
-        """End a pod as SIGKILL does."""
+        """Kill a pod with SIGKILL."""
         self._pods[number].kill()
 
     def end(self):
-        """End all pods in order; return whether each did so by itself, without trouble."""
+        """Stop all pods; return whether each has exited in time and without an error."""
         for pod in self._pods.values():
             pod.begin_to_end()
         return [
@@ -144,7 +144,7 @@ class Fleets:
 
 
 def play(fleets):
-    """Kill a pod in each round; hold a group, and delete records, meanwhile."""
+    """Kill a pod and delete records in each round; hold a group in some rounds."""
     for number in range(ROUNDS):
         if number == 1:
             fleets.team.operator_holds("@all")
@@ -170,8 +170,8 @@ def events_of(folder):
     return {one.event for journal in journals for one in journal.lines}
 
 
-def widest_hole(folder):
-    """Return the largest number of offsets in a row that had no record."""
+def widest_gap(folder):
+    """Return the largest number of consecutive offsets without a record."""
     holes = [(0, 0)]
     for one in (one for path in folder.glob("*.journal") for one in read(path).lines):
         if one.event == "deliver":
@@ -180,7 +180,7 @@ def widest_hole(folder):
 
 
 def named_by_others(folder):
-    """Return the journals whose commits the journals of others name."""
+    """Return the journals whose commits other journals name."""
     journals = [read(path) for path in folder.glob("*.journal")]
     notes = {
         note.rpartition("#")[0]
@@ -195,8 +195,8 @@ def named_by_others(folder):
     )
 
 
-def test_fleets_whose_pods_are_killed_are_clean(kafka_broker, tmp_path):
-    """Eight kinds of fleets end with status 0; a journal that is deleted is named."""
+def test_audit_passes_fleets_whose_pods_were_killed(kafka_broker, tmp_path):
+    """The audit passes each kind of fleet, and names a journal that the test deletes."""
     folder = tmp_path / "journals"
     with Fleets(kafka_broker, folder) as fleets:
         play(fleets)
@@ -216,7 +216,7 @@ def test_fleets_whose_pods_are_killed_are_clean(kafka_broker, tmp_path):
         assert {fleet: one for fleet, one in verdicts.items() if one[0]} == {}
         assert "log_start" in events_of(folder / "deleted")
         assert "transactional" in events_of(folder / "compacted")
-        assert widest_hole(folder / "compacted") > 2 * PER_TURN
+        assert widest_gap(folder / "compacted") > 2 * PER_TURN
         assert "dropped" in events_of(folder / "working")
         gone = named_by_others(folder / "dynamic")[0]
         name = read(gone).member

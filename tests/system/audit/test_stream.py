@@ -1,4 +1,4 @@
-"""Journals read as streams: the same verdict, little memory, and entries around a finding."""
+"""Audits journals as streams: constant memory, and the entries around a violation."""
 
 import tracemalloc
 
@@ -20,8 +20,8 @@ def written(folder, *member):
     return paths
 
 
-def test_memory_does_not_grow_with_the_journal(tmp_path):
-    """Any number of polls that continue one another form one run."""
+def test_audit_memory_does_not_grow_with_the_journal(tmp_path):
+    """Five times as many polls need almost the same memory, as they form one run."""
     peaks = []
     for polls in (1_000, 5_000):
         folder = tmp_path / str(polls)
@@ -36,11 +36,11 @@ def test_memory_does_not_grow_with_the_journal(tmp_path):
 
 
 def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
-    """The entry that shows the violation is marked between those around it."""
+    """The output marks the entry that shows the violation, among the entries around it."""
     member = (
         MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
     )
-    member.resume()  # without targets, as resume(*paused()) may be
+    member.resume()  # without targets, like resume(*paused()) if nothing is paused
     member.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
     written(tmp_path, member)
     ended = run(tmp_path, "--partition", TP)
@@ -55,7 +55,7 @@ def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
     assert "A3  audit:0" in run(tmp_path).stdout
 
 
-def test_option_partition_refuses_a_wrong_partition(tmp_path):
+def test_option_partition_rejects_a_malformed_partition(tmp_path):
     written(tmp_path, MemberJournal().assigned(TP))
     ended = run(tmp_path, "--partition", "orders:all")
     assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Fixtures that tests of several folders share."""
+"""Imports the shared fixtures that the console's tests use."""
 
 from tests.harness.console.fixtures import browser, served
 from tests.harness.group.fixtures import secured, story, team

@@ -1,4 +1,4 @@
-"""Operators use the console in Chromium."""
+"""Tests the console in Chromium."""
 
 import re
 import socket
@@ -31,7 +31,7 @@ from tests.harness.console.harness import (
 from tests.harness.group.team import settled
 from tests.harness.members import Polled
 
-# A page does the same on every kind of broker.
+# The pages behave the same with every kind of broker.
 pytestmark = [
     pytest.mark.any_broker,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -87,7 +87,7 @@ def test_hold_is_previewed_placed_extended_and_lifted(team, served, browser):
         check_readable(page, "history")
 
 
-def test_hold_of_another_is_lifted_by_typing_its_scope(team, served, browser):
+def test_lift_of_anothers_hold_requires_typing_its_scope(team, served, browser):
     members = settled(team, "a")
     with Polled(*members), console(team, owner="bob") as other:
         until_settled(other, team.group, members=1, reporting=1)
@@ -107,7 +107,7 @@ def test_hold_of_another_is_lifted_by_typing_its_scope(team, served, browser):
 
 
 def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
-    """The keyboard alone suffices."""
+    """The whole test uses only the keyboard."""
     members = settled(team, "a")
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=1, reporting=1)
@@ -133,8 +133,8 @@ def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
         until_level(served, team.group, "quiet")
 
 
-def test_open_page_counts_down_by_the_brokers_time(browser):
-    """Answers with status 304 bring that time: the browser's clock may have changed."""
+def test_countdown_of_an_open_page_follows_the_brokers_clock(browser):
+    """Responses with status 304 carry the broker's time; the browser's clock may jump."""
     still = groups()
     with socket.create_server((serve.HOST, 0)) as listener:
         port = listener.getsockname()[1]
@@ -152,7 +152,7 @@ def test_open_page_counts_down_by_the_brokers_time(browser):
 
 
 def tab_to(page, wanted):
-    """Press Tab until the element with that text or id has the focus, and is visible."""
+    """Press Tab until the element with this text or id has the focus, visibly outlined."""
     for _ in range(60):
         page.keyboard.press("Tab")
         found = page.evaluate(

@@ -1,8 +1,8 @@
 """
-A pytest plugin that puts our four classes in place of upstream's.
+A pytest plugin that replaces four of upstream's classes with ours.
 
-The plugin is for upstream's own tests only: ``python -m
-tests.system.contract.upstream`` runs them.
+Only ``python -m tests.system.contract.upstream``, which runs upstream's own tests, uses
+the plugin.
 """
 
 import kafka
@@ -17,7 +17,7 @@ from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 
-# Upstream's test_package compares the class's name.
+# Upstream's test_package checks the name of the class.
 SafeConsumer.__name__ = "KafkaConsumer"
 
 for module, name, ours in (

@@ -1,11 +1,11 @@
 """
-Runs kafka-python's own consumer tests with our four classes in place of its own.
+Runs kafka-python's own consumer tests with our classes in place of its four classes.
 
-``python -m tests.system.contract.upstream --source DIR`` takes a checkout of the tag
-nearest to the installed version, and needs pytest-mock; with ``--kafka java`` it runs
-upstream's consumer integration tests, too. ``--stock`` runs the same without
-substitution, to compare. It prints JSON, and fails if other tests failed than P13
-excepts.
+``python -m tests.system.contract.upstream --source DIR`` needs pytest-mock, and a
+checkout of the tag nearest to the installed version. With ``--kafka java`` the program
+also runs upstream's consumer integration tests. ``--stock`` runs the same tests without
+substitution, for comparison. The program prints JSON, and fails unless exactly the
+tests that P13 excepts have failed.
 """
 
 import argparse
@@ -26,8 +26,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 UNIT = ("test/consumer", "test/test_mock_broker.py", "test/test_package.py")
 INTEGRATION = ("test/integration/test_consumer_integration.py",)
 
-# These read private dictionaries of upstream's fetcher. Our fetched records are in the
-# buffer of their partition's ownership.
+# These tests read private dictionaries of upstream's fetcher. Our fetcher keeps fetched
+# records in the buffer of their partition's ownership instead.
 _FETCHES = "test/consumer/test_fetcher.py::test_"
 MOVED = {
     _FETCHES + "fetched_records_parks_raw_completion_for_paused_partition",
@@ -36,7 +36,7 @@ MOVED = {
     _FETCHES + "close_drains_parked_paused_records",
 }
 
-# These commit partitions that the member does not own, which P17 refuses.
+# These tests commit partitions that the member does not own, which P17 forbids.
 _COMMITS = "test/consumer/test_coordinator.py::test_"
 EXCEPTED = MOVED | {
     _COMMITS + "commit_offsets_sync",
@@ -48,14 +48,16 @@ EXCEPTED = MOVED | {
     _COMMITS + "send_offset_commit_request_success",
 }
 
-# Seconds for one run; the unit tests take 10, the integration tests a minute or two.
+# Seconds for one run; the unit tests take ten seconds, the integration tests one or two
+# minutes.
 LIMIT = 900
 
 
 def main():
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
-        # Only the tests: beside its package they would test the checkout.
+        # Only the tests are copied: beside upstream's package they would test the
+        # checkout.
         shutil.copytree(options.source / "test", Path(folder, "test"))
         reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
         if options.kafka:
@@ -80,7 +82,7 @@ def _options():
 
 
 def _broker(bootstrap, folder):
-    # Upstream's fixture needs an existing folder even for a broker that runs already.
+    # Upstream's fixture needs an existing folder, even for a running broker.
     return {
         "KAFKA_VERSION": KAFKA_VERSION,
         "KAFKA_URI": f"kafka://{bootstrap}",

@@ -1,4 +1,4 @@
-"""Members on other clients, on a Kafka with logins and rights."""
+"""Tests members on other clients, with a broker that requires logins and ACLs."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ WAIT = "60s"
 
 
 def frozen_later(story, name, protocol):
-    """Start a member in its own process, which can be frozen; it commits by itself."""
+    """Start an auto-committing member in its own process, which the test can freeze."""
     settings = {**settings_of(story.team, name, protocol), **login_of(story)}
     settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
     if protocol != NEWER:
@@ -38,7 +38,7 @@ def frozen_later(story, name, protocol):
 
 
 def committed(story):
-    """Return the group's committed offsets, by partition."""
+    """Return the group's committed offsets by partition."""
     team = story.team
     settings = {**settings_of(team, "looking"), **login_of(story)}
     looking = confluent_kafka.Consumer(settings)
@@ -55,17 +55,16 @@ def producing(story, over):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @PROTOCOLS
-def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
-    story, protocol
-):
+def test_thawed_confluent_member_obeys_holds_and_commits_nothing_stale(story, protocol):
     """
-    Its partitions go to another member, and come back in part.
+    A frozen member loses its partitions, and regains some of them when it is thawed.
 
-    1. It reads, and commits by itself.
-    2. A partition is held, and it obeys.
-    3. It is frozen until another member owns everything.
-    4. That member reads on, and commits.
-    5. It goes on, with records that it had fetched before the freeze, and joins again.
+    1. The member reads, and auto-commits.
+    2. An operator holds a partition, and the member obeys.
+    3. The member is frozen until another member owns all partitions.
+    4. The other member continues reading, and commits.
+    5. The thawed member still has records that it fetched before the freeze, and
+    rejoins.
     """
     team = story.team
     with ExitStack() as closing:
@@ -120,7 +119,7 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
 
 
 def obeys(story, member):
-    """Return whether a member reads, and obeys a hold, with its login and rights."""
+    """Return whether a member reads and obeys a hold with its own login and ACLs."""
     wait_for(lambda: len(member.came) == 20, "the records")
     held = story.alice(
         "pause", story.team.topic, *OWNER, "--reason", "x", "--wait", WAIT
@@ -130,16 +129,16 @@ def obeys(story, member):
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_login_of_a_member_suffices_on_confluent_kafka(story):
-    """Its control clients have its login by librdkafka's names, and need no more rights."""
+def test_control_clients_use_the_members_login_and_rights_on_confluent_kafka(story):
+    """The test passes the login under librdkafka's setting names."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
         assert obeys(story, member)
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_login_of_a_member_suffices_on_aiokafka(story):
-    """Its control clients have its login by aiokafka's names, and need no more rights."""
+def test_control_clients_use_the_members_login_and_rights_on_aiokafka(story):
+    """The test passes the login under aiokafka's setting names."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
     names += ("sasl_plain_username", "sasl_plain_password")

@@ -1,4 +1,4 @@
-"""Resets while a broker is killed; each nightly run plays many such rounds."""
+"""Tests resets while a broker is killed; the nightly test repeats this for minutes."""
 
 import itertools
 import random
@@ -17,8 +17,8 @@ MINUTES = 5
 
 @pytest.mark.contract("G10")
 @pytest.mark.usefixtures("time_to_look")
-def test_a_reset_while_its_broker_is_killed_and_started_moves_the_group_once(tmp_path):
-    """The coordinator, the leader and the holds topic are all on that broker."""
+def test_reset_during_a_broker_restart_moves_the_group_once(tmp_path):
+    """The killed broker is the coordinator, and the leader of all topics."""
     chance = random.Random(3)  # noqa: S311 - a test draws
     with (
         JavaBroker() as broker,
@@ -33,10 +33,10 @@ def test_a_reset_while_its_broker_is_killed_and_started_moves_the_group_once(tmp
 @pytest.mark.timeout(60 * MINUTES + 900)
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
-def test_a_reset_while_the_coordinator_moves_moves_the_group_once(
+def test_reset_during_a_coordinator_failover_moves_the_group_once(
     tmp_path, assignor, record_property
 ):
-    """The coordinator's broker is killed in the middle, and another one takes over."""
+    """The coordinator's broker is killed during the reset, and another one takes over."""
     chance = random.Random(assignor)  # noqa: S311 - a test draws
     end = time.monotonic() + 60 * MINUTES
     with (

@@ -1,16 +1,16 @@
-"""The tutorial's tour of an operator's commands."""
+"""Tests the commands in the tutorial for operators."""
 
 import pytest
 
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.group import tour
 
-# The test has its own broker, as the topics' names are the page's.
+# The test needs its own broker, because the page's topic names are fixed.
 pytestmark = pytest.mark.embedded_suffices
 
 
-def test_tour_matches_the_output_of_the_commands():
-    """Times may differ; ``python -m tests.harness.group.tour --write`` renews the tour."""
+def test_tutorial_shows_the_output_of_its_commands():
+    """Times may differ; ``python -m tests.harness.group.tour --write`` updates the page."""
     shown = tour.block(tour.PAGE.read_text("utf-8"))
     with EmbeddedBroker() as broker, tour.toured(broker) as made:
         now = tour.renewed(shown, made.run)

@@ -1,8 +1,8 @@
 """
 ``python -m tests.system.packaging.importing``: imports every module of the package.
 
-In an environment with the lowest allowed versions it takes seconds, and finds a bound
-below which a name is missing.
+In an environment with the lowest allowed versions of all dependencies, the program
+detects a lower bound whose version lacks an imported name.
 """
 
 import importlib
@@ -11,12 +11,12 @@ import sys
 
 import safeconsumer
 
-# This program, and subclasses of pyspark's classes, which no extra installs.
+# The package's main program, and a module that needs pyspark, which no extra installs.
 _LEFT_OUT = {"safeconsumer.__main__", "safeconsumer.spark.python.reader"}
 
 
 def main():
-    """Fail with the first module that cannot be imported; otherwise print their number."""
+    """Import all modules and print their number; fail at the first failed import."""
     found = pkgutil.walk_packages(safeconsumer.__path__, "safeconsumer.")
     names = [one.name for one in found if one.name not in _LEFT_OUT]
     for name in names:

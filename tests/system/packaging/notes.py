@@ -1,4 +1,4 @@
-"""Prints the section of CHANGELOG.md of a release: ``... v1.2.3``; fails if it has none."""
+"""Prints a release's section of CHANGELOG.md; the argument is a tag such as v1.2.3."""
 
 import re
 import sys
@@ -10,15 +10,16 @@ CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 class NotReadyError(Exception):
-    """Tag, version and changelog do not agree; the message names the difference."""
+    """The tag, the version and the changelog do not agree; the message says how."""
 
 
 def notes(tag, version, changelog):
     """
-    Return the changelog's section of the version that the tag names.
+    Return the changelog's section for the version in the tag.
 
     Raises:
-        NotReadyError: the package has another version, or the section lacks a date or a text.
+        NotReadyError: the package has another version, or the section is missing or
+        lacks a date or text.
     """
     if tag != f"v{version}":
         message = f"the tag is {tag}, safeconsumer.__version__ is {version}"

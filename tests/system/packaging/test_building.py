@@ -1,4 +1,4 @@
-"""The files in a wheel and an sdist, and the metadata that an index shows."""
+"""Tests the files in a wheel and an sdist, and the metadata for a package index."""
 
 import re
 import tarfile
@@ -17,10 +17,10 @@ def metadata_of(wheel):
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_pure_wheel_has_every_file_and_the_build_reports_a_fallback(
+def test_pure_wheel_has_every_file_and_the_build_reports_an_unwanted_fallback(
     tmp_path, is_wanted
 ):
-    """Without a compiler there is no compiled decoder."""
+    """The build has no compiler; in one case a variable disables the compiled decoder."""
     pure = {"SAFECONSUMER_PURE_PYTHON": "1" if is_wanted else "0"}
     wheel, output = build(tmp_path, "wheel", PATH="", **pure)
     assert package_in(wheel) == files_below("safeconsumer")
@@ -38,8 +38,8 @@ def test_sdist_has_every_file_that_building_and_testing_need(tmp_path):
     assert names - {".gitignore"} == needed.union(*map(files_below, folders))
 
 
-def test_index_page_has_addresses_and_absolute_links(tmp_path):
-    """A build in GitHub Actions knows the repository's address."""
+def test_metadata_built_by_github_has_project_urls_and_absolute_links(tmp_path):
+    """In GitHub Actions, environment variables name the repository and the commit."""
     environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
     wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
     metadata = metadata_of(wheel)
@@ -56,7 +56,7 @@ def test_index_page_has_addresses_and_absolute_links(tmp_path):
 README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")))
 
 
-def test_build_elsewhere_has_no_addresses_and_the_plain_readme(tmp_path):
+def test_metadata_built_elsewhere_has_no_project_urls(tmp_path):
     wheel, _ = build(tmp_path, "wheel", PATH="")
     metadata = metadata_of(wheel)
     assert metadata.get_all("Project-URL") is None

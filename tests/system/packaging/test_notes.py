@@ -1,4 +1,4 @@
-"""The tag, the version and the changelog of a release agree."""
+"""Tests that the tag, the version and the changelog of a release agree."""
 
 import re
 from collections import Counter
@@ -13,7 +13,7 @@ TEXT = (
 )
 
 
-def test_notes_are_the_section_of_the_version():
+def test_notes_are_the_changelog_section_of_the_version():
     assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
 
 
@@ -27,12 +27,12 @@ def test_notes_are_the_section_of_the_version():
         ("v1.2.0", "1.2.0", "## 1.2.0, 2027-01-09\n\n## 1.1.0, x\n- a", "says nothing"),
     ],
 )
-def test_tag_that_fits_no_section_is_refused(tag, version, text, reason):
+def test_tag_without_a_matching_dated_section_is_refused(tag, version, text, reason):
     with pytest.raises(NotReadyError, match=reason):
         notes(tag, version, text)
 
 
-def test_changelog_begins_with_this_version():
+def test_changelog_starts_with_the_packages_version():
     found = re.search(r"^## .*", CHANGELOG.read_text("utf-8"), re.MULTILINE)
     assert found is not None
     version = re.escape(safeconsumer.__version__)
@@ -40,8 +40,8 @@ def test_changelog_begins_with_this_version():
     assert re.fullmatch(form, found[0])
 
 
-def test_no_section_has_an_entry_twice():
-    """A merge of two branches that both add an entry leaves the entry twice."""
+def test_no_changelog_section_repeats_an_entry():
+    """Merging two branches that both add an entry may duplicate the entry."""
     for section in re.split(r"^## ", CHANGELOG.read_text("utf-8"), flags=re.MULTILINE):
         version, *lines = section.splitlines()
         entries = [one.split(". ")[0] for one in lines if one.startswith("- ")]

@@ -1,8 +1,8 @@
 """
-Tries a wheel that is installed by itself: ``... WHEEL PYTHON``.
+Tries a wheel that is installed without extras; the arguments are WHEEL and PYTHON.
 
-PYTHON is of the environment with nothing but the wheel, which has the broker of README's
-example, too.
+PYTHON is the interpreter of an environment with only the wheel and its dependencies.
+The wheel includes the embedded broker of README's example.
 """
 
 import os
@@ -30,7 +30,7 @@ def main(wheel, python):
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():
             sys.exit(f"{wheel} is without {name}: see the output of the build")
-    python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment has to stay
+    python = os.path.abspath(python)  # noqa: PTH100 - the environment's link must stay
     where = "import safeconsumer as s; print(s.__file__)"
     with tempfile.TemporaryDirectory() as elsewhere:
         for code in (where, example()):

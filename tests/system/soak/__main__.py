@@ -1,7 +1,8 @@
 """
-Runs churn and faults for any client with kafka-python's methods.
+Runs churn and faults with any client that has kafka-python's methods.
 
-Exit status: 0 for a clean run, 1 for violations, 2 if some check could not be judged.
+The exit status is 0 for a clean run, 1 for violations, and 2 if a check could not be
+judged.
 """
 
 import json

@@ -1,8 +1,9 @@
 """
-One member in its own process: ``python -m tests.system.soak.member JSON``.
+Runs one member in its own process: ``python -m tests.system.soak.member JSON``.
 
-A line on stdin is a call as JSON: ``["call", METHOD, ARGUMENT, ...]`` between two polls,
-or ``["call_beside", ...]`` in another thread. The member leaves when stdin ends.
+Each line on stdin is a call as JSON: ``["call", METHOD, ARGUMENT, ...]`` between two
+polls, or ``["call_beside", ...]`` on another thread. The member leaves when stdin is
+closed.
 """
 
 import json
@@ -27,23 +28,23 @@ from tests.harness.waiting import retried
 from tests.system.soak.settings import ASSIGNORS, GROUP, MEMBER
 from tests.system.soak.stock import StockConsumer
 
-_START = 300.0  # seconds in which a broker answers a member that starts
+_START = 300.0  # seconds within which a broker must answer a starting member
 _PATTERN = "^soak-.*"
 
 
 class Host:
-    """The program's clock and random draws, and the numbers of real processes."""
+    """The clock, the random draws and the constants of a program in a real process."""
 
     batches = (7, 50, 200)
     closing_ms = 3000
     tolerated = (KafkaError,)
-    working = 0.2  # seconds at most that a plain program works on the records of a poll
+    working = 0.2  # seconds; the longest processing of one poll's records
 
     def __init__(self, seed, *, is_ours):
-        self.rng, self.serial = random.Random(seed), count()  # noqa: S311 - draws have to be repeatable
+        self.rng, self.serial = random.Random(seed), count()  # noqa: S311 - repeatable draws
         self.sleep = time.sleep
-        # Calls that waited while the process was frozen would overlap, and the audit
-        # cannot judge a hold if its pause overlaps with a resume.
+        # Without the lock, calls that were pending during a freeze would overlap. The
+        # audit cannot judge a hold whose pause overlaps with a resume.
         self.ordering = threading.Lock()
         self._is_ours = is_ours
 
@@ -52,14 +53,14 @@ class Host:
         return time.monotonic()
 
     def beside(self, member, call):
-        """Make a call in a new thread; kafka-python's consumer has only its own thread."""
+        """Make a call on a new thread; kafka-python's consumer must not leave its thread."""
         if not self._is_ours:
             member.todo.append(call)
         elif member.consumer is not None:
             threading.Thread(target=_made, args=(member, call), daemon=True).start()
 
     def listener(self, _book):
-        """Return no listener: the consumer's journal has the assignments."""
+        """Return no listener, because the consumer's journal has the assignments."""
 
     def worker_settings(self):
         return {
@@ -76,14 +77,14 @@ class Host:
 def _made(member, call):
     try:
         call()
-    except Exception:  # noqa: BLE001 - the soak has to see it
+    except Exception:  # noqa: BLE001 - the soak must notice any error
         if not member.is_over:
             traceback.print_exc()
             os._exit(1)
 
 
 class Book:
-    """Keeps a program's holds, and journals its errors; the audit judges the journals."""
+    """Keeps a program's holds, and writes its errors to the journal for the audit."""
 
     owned = ()
 
@@ -102,20 +103,20 @@ class Book:
         self._journal.write("error", {"what": text[:300]})
 
     def log(self, _line):
-        """Do nothing: the journal has the calls."""
+        """Do nothing, because the journal has the calls."""
 
     def delivered(self, tp, offsets):
-        """Do nothing: the journal has the records."""
+        """Do nothing, because the journal has the records."""
 
     def begins(self, _tp, _offset):
-        """Return a function that does nothing: the journal has the handlers' records."""
+        """Return a function without effect, because the journal has the handlers' records."""
         return bool
 
     left = look = log
 
 
 def member(options):
-    """Make the member that these options describe, without starting it."""
+    """Create the member that these options describe, without starting it."""
     kind = resolve_name(options["consumer"])
     is_ours = issubclass(kind, SafeConsumer)
     journals, name = Path(options["journals"]), options["name"]

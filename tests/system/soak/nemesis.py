@@ -18,9 +18,9 @@ from tests.harness.processes import Process, module
 from tests.system.soak.settings import GROUP, PARTITIONS, TOPICS
 
 _LEAVING = 40.0
-"""Seconds to leave in: a worker waits up to 25 for its handlers, on a busy machine."""
+"""The seconds for leaving; on a busy machine a worker waits up to 25 for handlers."""
 
-_LIFTING = 120.0  # seconds to lift group holds; a broker's restart takes half of them
+_LIFTING = 120.0  # seconds to lift group holds; a broker's restart takes up to 60
 _TURN = 0.1
 _REPORT_EVERY = 10.0
 _WIDE_SCOPES = {
@@ -28,15 +28,16 @@ _WIDE_SCOPES = {
     **dict.fromkeys(("re:soak-.*", "re:soak-(orders|returns)", "re:.*-audit"), 1.3),
     "@all": 2.0,
 }
-_SHARE_OF_PARTITIONS = 0.4  # of all holds
+_SHARE_OF_PARTITIONS = 0.4  # of all drawn scopes
 
 
 class MemberProcess:
     """
-    A member, as the nemesis sees it; its program is ``tests/system/soak/member.py``.
+    The nemesis's handle of a member, which runs ``tests/system/soak/member.py``.
 
     Attributes:
-        holds: owner and scope of the holds that it had to place and has not lifted.
+        holds: the owners and scopes of the holds that the member must have placed and
+        not lifted.
     """
 
     is_calm = False
@@ -46,7 +47,7 @@ class MemberProcess:
         self.holds = []
 
     def call(self, method, *given):
-        """Let the program make a call between two polls; a Worker makes none."""
+        """Let the program make a call between two polls, unless it runs a Worker."""
         if not self.is_worker:
             self._tell("call", method, *given)
 
@@ -63,13 +64,13 @@ class MemberProcess:
 
 class SoakNemesis(Nemesis):
     """
-    A churn of real processes; a context manager that ends them.
+    A churn of real processes; the context manager kills them.
 
-    Thread rules: one thread.
+    Only one thread may use the object.
 
     Attributes:
-        crashed: the names of members that ended by themselves.
-        stuck: the names of members that were killed, as they did not leave in time.
+        crashed: the names of members that exited without being stopped.
+        stuck: the names of members that were killed because they did not leave in time.
     """
 
     every = 0.3
@@ -77,7 +78,7 @@ class SoakNemesis(Nemesis):
     owners = ("app", "maintenance", "alice")
     limits = (None, None, None, None, 1.5)
     blocks = (0.5, 2.0, 6.0)
-    naps = (1.0, 5.0, 32.0)  # the last one is longer than max.poll.interval.ms
+    naps = (1.0, 5.0, 32.0)  # 32 s exceeds max.poll.interval.ms
     freezes = (1.0, 2.5, 5.0, 10.0, 15.0)
     failures = ("kill", "freeze")
     failing = (0.5, 1.5, 3.0, 8.0)
@@ -89,7 +90,7 @@ class SoakNemesis(Nemesis):
         self.crashed, self.stuck = [], []
         self._settings, self._cluster, self._producer = settings, cluster, producer
         self._journal = JournalWriter(settings.journals, member="nemesis")
-        self._open = {}  # the targets of faults that have not been healed, by number
+        self._open = {}  # the targets of unhealed faults, by number
         self._timers, self._serial = [], count()
         self._starts, self._free_names = 0, deque()
         self._names = (f"m{number}" for number in count(1))
@@ -116,8 +117,8 @@ class SoakNemesis(Nemesis):
         """
         Return the calls and faults that may be drawn, and the weight of each.
 
-        A broker's start is slow, so its faults are rare; faults that make the group
-        rebalance are common.
+        Faults of brokers are rare, because a broker starts slowly. Faults that make the
+        group rebalance are common.
         """
         weights = {
             self.pause: 8,
@@ -147,7 +148,7 @@ class SoakNemesis(Nemesis):
         return time.monotonic()
 
     def sleep(self, seconds):
-        """Wait, and meanwhile heal faults and end the members that should have left."""
+        """Wait; heal due faults and kill overdue members during that time."""
         end = self.now + seconds
         while True:
             self._tend()
@@ -174,7 +175,7 @@ class SoakNemesis(Nemesis):
 
     def _report(self):
         names = " ".join(one.name for one in self.members)
-        print(  # noqa: T201 - for a person who waits
+        print(  # noqa: T201 - shows progress
             f"soak: {(self.now - self._began) / 60:5.1f} min"
             f"  {self._producer.acknowledged:8,} records  {self.faults:4} faults"
             f"  members {names}  now {' '.join(self._open.values()) or '-'}",
@@ -184,7 +185,7 @@ class SoakNemesis(Nemesis):
     # Members
 
     def started(self):
-        """Start a member: a former one that has ended, or a new one."""
+        """Start a new member, or one with the name of a member that has left."""
         name = self._free_names.popleft() if self._free_names else next(self._names)
         if self._starts >= self.at_first:
             self._fault("join", name)
@@ -222,7 +223,7 @@ class SoakNemesis(Nemesis):
         return self._begun(one.name)
 
     def stop(self, one):
-        """Ask a member to leave; it is killed later if it does not."""
+        """Tell a member to leave; a later turn kills the member if it does not."""
         self._fault("leave", one.name)
         self._let_leave(one)
 
@@ -241,7 +242,7 @@ class SoakNemesis(Nemesis):
             self._fault("freeze", one.name, seconds, one.process.thaw)
 
     def calm(self, one):
-        """Let a member lift its holds."""
+        """Let a member lift its holds and place no more."""
         self._is_draining = one.is_calm = True
         one.call_beside("calm_down")
 
@@ -254,7 +255,7 @@ class SoakNemesis(Nemesis):
     # Brokers
 
     def are_brokers_well(self):
-        """Return whether all brokers have every record: only one may be stopped at a time."""
+        """Return whether no broker is failing and all replicas are in sync."""
         return self._failed_broker is None and self._cluster.are_in_sync()
 
     def fail_broker(self, number, how, seconds):
@@ -286,7 +287,7 @@ class SoakNemesis(Nemesis):
     # Faults
 
     def _fault(self, kind, target, seconds=0.0, heal=None):
-        """Journal a fault, and heal it later."""
+        """Write a fault to the journal, and heal it after ``seconds``."""
         self.faults += 1
         number = self.faults
         fields = {"kind": kind, "targets": [target], "seconds": seconds}
@@ -303,7 +304,7 @@ class SoakNemesis(Nemesis):
         self._later(seconds, healed)
 
     def heal(self):
-        """Heal all faults, and wait until they are healed."""
+        """Heal all faults; return once all are healed."""
         while self._timers:
             heapq.heappop(self._timers)[2]()
             time.sleep(_TURN / 2)
@@ -311,7 +312,7 @@ class SoakNemesis(Nemesis):
     # The end
 
     def lift_group_holds(self):
-        """End the operator, and wait until all its holds are lifted."""
+        """Stop the operator, and wait until all its holds are lifted."""
         end = self.now + _LIFTING
         self.operator.is_over = True
         self.operator.thread.join(_LIFTING)

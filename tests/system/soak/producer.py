@@ -1,4 +1,4 @@
-"""Writes to every partition, and journals each record once all replicas have it."""
+"""Writes to every partition, and journals each record that all replicas have."""
 
 import threading
 from collections import defaultdict
@@ -24,18 +24,19 @@ _SETTINGS = {
 
 class Producer:
     """
-    Writes bursts of records in its own thread, until :meth:`end`.
+    Writes bursts of records on its own thread, until :meth:`end`.
 
     Attributes:
-        acknowledged: how many records all replicas have.
-        unanswered: how many records had no answer a minute after the end.
+        acknowledged: the number of records that all replicas have.
+        unanswered: the number of records without a response one minute after the last
+        write.
     """
 
     def __init__(self, bootstrap, rate, journals):
         self.acknowledged = self.unanswered = 0
         self._count = round(rate * _BURST)
         self._journal = JournalWriter(journals, member="producer")
-        self._offsets = defaultdict(list)  # acknowledged, not in the journal yet
+        self._offsets = defaultdict(list)  # acknowledged but unjournaled offsets
         self._client = confluent_kafka.Producer(
             {**_SETTINGS, "bootstrap.servers": bootstrap}
         )
@@ -44,7 +45,7 @@ class Producer:
         self._thread.start()
 
     def end(self):
-        """Stop writing, and wait until all records are answered."""
+        """Stop writing, and wait for the responses to all records."""
         self._over.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""One soak from the first broker to the verdict."""
+"""Runs one soak, from the start of the brokers to the verdict."""
 
 import contextlib
 import math
@@ -24,7 +24,7 @@ _UNKNOWN = {"?": math.inf}
 
 
 def soak(settings):
-    """Run a soak; return its result, which ``result.json`` has, too."""
+    """Run a soak; return its result, which is also in ``result.json``."""
     settings.journals.mkdir(parents=True)
     settings.logs.mkdir(parents=True)
     began = time.time()
@@ -61,8 +61,8 @@ def soak(settings):
 
 
 def _started(stack):
-    # The ports were free when they were chosen; another process may take one before a
-    # broker does.
+    # The ports were free when they were chosen, but another process may bind one before
+    # a broker does.
     for _ in range(_TRIES - 1):
         with contextlib.suppress(RuntimeError):
             return stack.enter_context(Cluster())
@@ -77,15 +77,16 @@ def _create_topics(cluster):
 
 def _left_after(cluster, limit):
     """
-    Wait until the group has committed everything; return the missing records.
+    Wait until the group has committed all records; return the number of missing ones.
 
     Args:
         cluster: the brokers.
-        limit: seconds without progress: a slow machine leaves a backlog, and a record
-            that is about to be read is not lost.
+        limit: the longest time without progress, in seconds. A backlog on a slow
+            machine is not a loss.
 
     Returns:
-        Records by partition; empty if all are committed, ``{"?": inf}`` without an answer.
+        The records by partition; empty if all are committed, ``{"?": inf}`` without a
+        response.
     """
     left = _left(cluster)
     least, since = math.inf, time.monotonic()
@@ -104,7 +105,7 @@ def _left(cluster):
         with closing(KafkaConsumer(**settings)) as asking:
             ends = asking.end_offsets(tps)
             done = {tp: asking.committed(tp) or 0 for tp in tps}
-    except (KafkaError, TimeoutError):  # a broker is stopped, or slow
+    except (KafkaError, TimeoutError):  # a broker is down or slow
         return _UNKNOWN
     return {
         f"{tp.topic}:{tp.partition}": ends[tp] - done[tp]

@@ -1,4 +1,4 @@
-"""The settings of a soak: the numbers of its group, and those of its command line."""
+"""Defines the constants of a soak's group, and parses the soak's command line."""
 
 import argparse
 import tempfile
@@ -14,7 +14,7 @@ TOPICS = ("soak-orders", "soak-returns", "soak-audit")
 PARTITIONS = 12
 GROUP = "soakers"
 
-# The smallest timeout at which a frozen member is noticed between two faults.
+# The smallest timeout with which the group detects a frozen member between two faults.
 MEMBER = {
     "session_timeout_ms": 3000,
     "heartbeat_interval_ms": 300,
@@ -25,7 +25,7 @@ MEMBER = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "max_poll_records": 200,
-    "consumer_timeout_ms": 200,  # a program's poll may take this long
+    "consumer_timeout_ms": 200,  # the timeout of a program's poll
 }
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -34,7 +34,7 @@ ASSIGNORS = {
 
 
 def parsed(arguments=None, *, about=None):
-    """Return the settings of a command line, with the folders and files of the soak."""
+    """Parse a command line; add the folders and files of the soak."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.system.soak", description=about
     )
@@ -47,7 +47,7 @@ def parsed(arguments=None, *, about=None):
         help="the client, such as kafka:KafkaConsumer",
     )
     add("--minutes", type=float, default=5.0)
-    add("--faults", type=int, help="end after this many")
+    add("--faults", type=int, help="stop after this many")
     add("--seed", type=int, default=1)
     add("--rate", type=int, default=300, help="records per second")
     add("--out", type=Path, help="a new folder for all files")
@@ -57,7 +57,7 @@ def parsed(arguments=None, *, about=None):
         type=int,
         default=3,
         metavar="N",
-        help="with ours, one member of N is a Worker (3); 0: all have a plain loop",
+        help="with our client, one of N members is a Worker (3); 0: none is",
     )
     given = parser.parse_args(arguments)
     given.is_ours = issubclass(resolve_name(given.consumer), SafeConsumer)

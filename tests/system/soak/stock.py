@@ -1,4 +1,4 @@
-"""kafka-python's own consumer, which journals its calls and keeps holds by owner."""
+"""Wraps kafka-python's own consumer: journals its calls, and keeps holds by owner."""
 
 from kafka import ConsumerRebalanceListener
 
@@ -10,10 +10,11 @@ from tests.harness.scopes import covers
 
 class StockConsumer(ConsumerRebalanceListener):
     """
-    Pauses and resumes like a program that keeps a list of its holds.
+    A stock consumer in a program that keeps a list of its holds.
 
-    A hold pauses the partitions that are assigned when it is placed, and a resume skips those
-    that another hold on the list covers. Partitions assigned later flow.
+    A hold pauses the partitions that are assigned at that time. A resume skips the
+    partitions that another hold on the list covers. Partitions that are assigned later
+    flow.
     """
 
     def __init__(self, consumer, journal, group):
@@ -36,7 +37,7 @@ class StockConsumer(ConsumerRebalanceListener):
         self.pause("@all", owner=owner, for_=for_, lifetime=None)
 
     def pause(self, scope, *, owner, for_, lifetime):
-        del for_, lifetime  # no hold of a soak with this client has a limit
+        del for_, lifetime  # with this client a soak places no holds with limits
         with self._recorder.calling("pause", {"scopes": [scope], "owner": owner}):
             self._holds.add((scope, owner))
             self._consumer.pause(*self._assigned(scope))

@@ -1,4 +1,4 @@
-"""The soak with twenty faults."""
+"""Tests a soak with twenty faults."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_twenty_faults_break_no_promise(tmp_path):
     settings = parsed([*limits, "--out", str(tmp_path / "soak")])
     result = soak(settings)
     assert result["violations_total"] == 0, settings.out
-    # Members may be killed on a busy machine, as they did not leave in time.
+    # On a busy machine members may not leave in time, and are then killed.
     stuck = [f"{name} did not leave in time" for name in result["stuck"]]
     assert result["unknown"] == stuck
     assert result["left"] == {}

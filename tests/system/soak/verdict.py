@@ -1,4 +1,4 @@
-"""The verdict of ``safeconsumer audit`` on a soak, and figures from the journals."""
+"""Lets ``safeconsumer audit`` judge a soak, and counts events in the journals."""
 
 import json
 import math
@@ -9,23 +9,23 @@ from tests.harness.audit.journals import read
 from tests.harness.processes import ran
 from tests.harness.program import command
 
-# A resume may meet a frozen broker and then a rebalance.
+# A resume may be delayed by a frozen broker and then by a rebalance.
 _PATIENCE = "60s"
-_CLOCKS = "0.5s"  # all processes are on one machine
+_CLOCKS = "0.5s"  # all processes share one machine
 _LIMIT = 3600.0
 
 
 def write_history(settings, bootstrap):
-    """Write the holds of the control topics into a file; the operator has ended."""
+    """Write the history of holds to a file, once the operator has stopped."""
     where = ("--bootstrap", bootstrap, "-o", "json")
     ended = ran(*command("history", *where), timeout=_LIMIT, check=True)
-    # Without a newer record brokers do not report the time; the operator has ended.
+    # Brokers report times only with records, but the stopped operator writes no more.
     document = {**json.loads(ended.stdout), "until": math.inf}
     settings.history.write_text(json.dumps(document))
 
 
 def judged(settings, done):
-    """Return the result of a soak; write it, the report and its text into files."""
+    """Return the result of a soak; also write it, and the audit's report, to files."""
     status, rows = _audited(settings)
     violations = Counter()
     for row in rows:
@@ -52,7 +52,7 @@ def judged(settings, done):
 
 
 def _audited(settings):
-    """Let the command judge the journals; return its status, and the report's rows."""
+    """Run the audit on the journals; return its exit status and the report's rows."""
     report = settings.out / "report.jsonl"
     arguments = [str(settings.journals), "--drained", "--report", str(report)]
     arguments += ["--patience", _PATIENCE, "--clock-skew", _CLOCKS]

@@ -1,4 +1,4 @@
-"""Fixtures that tests of several folders share."""
+"""Imports the shared fixtures that the Spark tests use."""
 
 from tests.harness.spark.fixtures import (
     controller,

@@ -1,9 +1,9 @@
 """
-A Python process that shares another one's JVM: ``python -m tests.system.spark.guest``.
+``python -m tests.system.spark.guest``: shares the JVM of another Python process.
 
-As in Zeppelin and Livy, its environment has the port and the secret of a py4j gateway,
-by the names that pyspark itself uses. The guest reads commands, a line of JSON each,
-and answers each with one line.
+As in Zeppelin and Livy, environment variables with pyspark's own names contain the port
+and the secret of a py4j gateway. The guest reads commands as lines of JSON, and prints
+one line of JSON for each.
 """
 
 import json
@@ -14,7 +14,7 @@ from safeconsumer.errors import SparkSetupError
 
 
 class Guest:
-    """The session of the host, and a session of its own."""
+    """A program with the host's session, and perhaps a new session in the host's JVM."""
 
     def __init__(self):
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415  if installed
@@ -31,7 +31,7 @@ class Guest:
         self.controller = None
 
     def register(self, *, is_new):
-        """Register the host's session, or a new one; return why that was refused."""
+        """Register the host's session or a new one; return the reason for a refusal."""
         if is_new:
             self.session = self.session.newSession()
         try:
@@ -41,7 +41,7 @@ class Guest:
         return ""
 
     def start(self, options, folder):
-        """Begin to write Parquet; leave the session in a place where the host finds it."""
+        """Start a query to Parquet; store the session where the host can find it."""
         frame = self.session.readStream.format("safekafka").options(**options).load()
         written = frame.writeStream.format("parquet").options(
             path=f"{folder}/data", checkpointLocation=f"{folder}/checkpoint"
@@ -52,7 +52,7 @@ class Guest:
         return ""
 
     def foreach_batch(self):
-        """Let pyspark set the callback client of the JVM to this process."""
+        """Make pyspark set the JVM's callback client to this process."""
         rows = self.session.readStream.format("rate").load()
         query = rows.writeStream.foreachBatch(lambda *_: None).start()
         query.processAllAvailable()

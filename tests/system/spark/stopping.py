@@ -1,7 +1,7 @@
 """
-A session that stops while a stream is idle: ``python -m tests.system.spark.stopping``.
+Stops a session while a stream is idle: ``python -m tests.system.spark.stopping``.
 
-Before that, a decision hangs for some triggers. The program prints the results.
+Before the stop, a decision hangs during some triggers. The program prints the results.
 """
 
 import sys
@@ -15,7 +15,7 @@ _TRIGGERS = 20
 
 
 def main(bootstrap, topic):
-    """Run a stream, let it hang, stop the session, and begin again in the same JVM."""
+    """Run a stream, let it hang, stop the session, and start another in the same JVM."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def stop_in_a_plan(spark, bootstrap, topic):
     query = start(spark, bootstrap, topic)
     until(lambda: len(query.recentProgress) > 1, query)
     Stream.plan = plan
-    until(lambda: len(asked) == 2, query)  # the earlier query has asked, too
+    until(lambda: len(asked) == 2, query)  # one of them is the earlier query
     query.stop()
     Stream.plan = real
     go.set()
@@ -68,7 +68,7 @@ def stop_in_a_plan(spark, bootstrap, topic):
 
 
 def stop_under_a_stream(spark):
-    """Begin again while an earlier stream has not ended, and once more when it has."""
+    """Start a session before an earlier stream is closed, and another one afterwards."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.bridge import Bridge  # noqa: PLC0415
 
@@ -92,12 +92,12 @@ def stop_under_a_stream(spark):
 
 
 def hung(query):
-    """Count the triggers in which the decision had not returned."""
+    """Count the triggers that report that a decision has not returned yet."""
     return sum("not returned yet" in str(one) for one in progress(query))
 
 
 def start(spark, bootstrap, topic):
-    """Read a topic, and drop its rows."""
+    """Start a query that reads a topic and drops the rows."""
     frame = spark.readStream.format("safekafka").option("subscribe", topic)
     frame = frame.option("kafka.bootstrap.servers", bootstrap)
     frame = frame.option("holds.decisionTimeoutMs", "5000")

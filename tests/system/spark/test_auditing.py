@@ -1,4 +1,4 @@
-"""The audit as a Spark job over raw journals, and journals as tables."""
+"""Tests the audit as a Spark job over raw journals, and journals as tables."""
 
 import json
 import os
@@ -31,11 +31,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def fleets(folder):
-    """Write all fleets and 20 random ones, each with its topic; return their holds."""
+    """Write all fleets and 20 random ones, each with its own topic; return their holds."""
     folder.mkdir()
     spans = []
     makes = [make() for make in (*BAD, *GOOD)]
-    makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - nothing is secret
+    makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - no secret
     for number, fleet in enumerate(makes):
         control = control_in(fleet)
         for span in () if control is None else control.spans:
@@ -49,7 +49,7 @@ def fleets(folder):
 
 
 def drawn(chance):
-    """Return members that use three partitions correctly and incorrectly, at random."""
+    """Return a fleet whose members at random use three partitions correctly or not."""
     tps = [f"orders:{number}" for number in range(3)]
     fleet = [MemberJournal(name, at=1000 + chance.random()) for name in "ab"]
     at = dict.fromkeys(tps, 0)
@@ -76,8 +76,8 @@ def drawn(chance):
     return [*fleet, producer]
 
 
-def test_spark_judges_as_one_process_does(tmp_path, spark):
-    """S5: the same rows for all fleets, and the same number of journals."""
+def test_audit_on_spark_gives_the_rows_of_an_audit_in_one_process(tmp_path, spark):
+    """S5: the rows of all fleets and the number of journals are the same on Spark."""
     folder = tmp_path / "fleets"
     control = fleets(folder)
     with SparkJournals(spark, [f"file:{folder}/"]) as found:
@@ -88,11 +88,13 @@ def test_spark_judges_as_one_process_does(tmp_path, spark):
         assert found.partitions() == load([folder]).partitions()
     rows, _ = expected
     at_random = {row.topic for row in rows if row.violations and row.partition}
-    assert len(at_random) > 10, "random fleets break promises, too"
+    assert len(at_random) > 10, "random fleets also break promises"
 
 
-def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spark):
-    """Unreadable journals are named, and the others are judged."""
+def test_audit_on_spark_treats_parts_copies_and_broken_journals_like_one_process(
+    tmp_path, spark
+):
+    """The audit names unreadable journals, and judges the readable ones."""
     folder = tmp_path / "fleet"
     kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
     for partition in range(5):
@@ -103,7 +105,10 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
     (folder / "copy" / parts[1].name).write_bytes(parts[1].read_bytes())
     cut = MemberJournal("cut").assigned(TP).poll(TP, 0, 5).text()
     (folder / "cut.journal").write_text(f'{cut}{{"n":')
-    given = [str(folder), str(folder / "cut.journal")]  # the journal is named twice
+    given = [
+        str(folder),
+        str(folder / "cut.journal"),
+    ]  # both paths name it
     whole = load([folder]).judged(Settings())
     with SparkJournals(spark, given) as found:
         assert (found.judged(Settings()), len(found)) == (whole, 2)
@@ -123,8 +128,10 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
     assert len(reasons) == 5
 
 
-def test_journals_of_the_driver_are_judged_with_the_others(tmp_path, spark):
-    """A2: the driver has read the records of the topic."""
+def test_audit_on_spark_judges_the_drivers_journals_together_with_the_files(
+    tmp_path, spark
+):
+    """A2: a journal of the driver, which lists the topic's records, shows a loss."""
     one = MemberJournal().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
@@ -137,7 +144,7 @@ def test_journals_of_the_driver_are_judged_with_the_others(tmp_path, spark):
     assert [row.check for row in rows if row.violations] == ["A2"]
 
 
-def test_journals_are_tables(tmp_path, spark):
+def test_journals_can_be_queried_as_tables(tmp_path, spark):
     journal = MemberJournal("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
     journal.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
     journal.pause(TP, lifetime="plain").poll()
@@ -186,8 +193,8 @@ def test_journals_are_tables(tmp_path, spark):
     ]
 
 
-def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
-    """G2: the output of `safeconsumer history -o json` has the times of holds."""
+def test_audit_on_spark_judges_holds_of_a_group_by_a_history_file(tmp_path, spark):
+    """G2: the output of ``safeconsumer history -o json`` has the times of the holds."""
     journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     )
@@ -196,7 +203,7 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
     history = tmp_path / "history.json"
 
     def found(**given):
-        safe.views(spark, str(folder), **given)  # in the form that findings() has
+        safe.views(spark, str(folder), **given)  # registers the result of findings()
         rows = spark.sql("select * from findings where check = 'G2'")
         return [(row.violations, row.unjudged == "") for row in rows.collect()]
 
@@ -212,8 +219,10 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
         found(history=tmp_path / "none.json")
 
 
-def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
-    """Tables of journals, and a job that reads each new part once and judges all of them."""
+def test_examples_for_the_audit_on_spark_print_the_pages_output(
+    tmp_path, spark, capsys
+):
+    """One example queries tables; one reads each new part once, and judges all parts."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
     folder = written(tmp_path / "journals", FLEETS["a1"]())
@@ -233,13 +242,15 @@ def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
     assert len(entries) > 10
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
-    """The page sets the variable; with PATH's python3 an error names the missing part."""
+@pytest.mark.parametrize("is_python_set", [True, False])
+def test_executors_run_the_programs_python_only_if_it_is_set(
+    tmp_path, *, is_python_set
+):
+    """Without the page's setting, PATH's python3 lacks a package, which an error names."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))
-    if not is_told:
+    if not is_python_set:
         asked = asked.replace("os.environ", "dict()")
     written(tmp_path / "journals", FLEETS["a1"]())
     bare = tmp_path / "bin" / "python3"
@@ -249,7 +260,7 @@ def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
     settings = {name: os.environ[name] for name in os.environ if "PYSPARK" not in name}
     env = {**settings, "PATH": f"{bare.parent}:{settings['PATH']}"}
     done = ran_python("-c", asked, timeout=200, env=env)
-    if is_told:
+    if is_python_set:
         assert "orders was held by alice" in done.stdout, done.stderr[-3000:]
         return
     last = done.stderr.strip().splitlines()[-1]
@@ -257,8 +268,8 @@ def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
     assert "PYSPARK_PYTHON" in last
 
 
-def test_the_builder_has_executors_run_this_python(monkeypatch):
-    """The environment may name another Python."""
+def test_builder_makes_executors_run_the_current_python_by_default(monkeypatch):
+    """A value of PYSPARK_PYTHON in the environment stays in force."""
     monkeypatch.setenv("PYSPARK_PYTHON", "another")
     safe.builder(connector.folder())
     assert os.environ["PYSPARK_PYTHON"] == "another"
@@ -277,12 +288,12 @@ def test_the_builder_has_executors_run_this_python(monkeypatch):
         ("hdfs://127.0.0.1:1/journals", "cannot be read"),
     ],
 )
-def test_a_path_that_cannot_be_read_is_reported_in_one_sentence(
+def test_unreadable_path_of_journals_is_reported_in_one_line(
     tmp_path, spark, name, reasons
 ):
-    """The report has no traceback of Java."""
+    """The message has no Java traceback."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    # By default Hadoop tries ten times.
+    # By default Hadoop retries ten times.
     hadoop.set("ipc.client.connect.max.retries", "0")
     with pytest.raises((JournalError, SparkSetupError), match=reasons) as caught:
         safe.findings(spark, name.format(tmp_path))
@@ -290,7 +301,7 @@ def test_a_path_that_cannot_be_read_is_reported_in_one_sentence(
     assert len(str(caught.value)) < 700
 
 
-def test_an_executor_with_a_missing_part_is_reported_in_a_sentence():
+def test_missing_package_or_wrong_python_of_an_executor_is_reported_in_a_sentence():
     text = (
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
         "No module named 'safeconsumer'\n"
@@ -309,7 +320,7 @@ def test_an_executor_with_a_missing_part_is_reported_in_a_sentence():
     )
 
 
-def test_a_spark_that_does_not_start_is_reported_in_one_line(tmp_path):
+def test_failed_start_of_spark_is_reported_in_one_line(tmp_path):
     command = ("-m", "safeconsumer", "audit", tmp_path, "--master", "foo")
     done = ran_python(*command, timeout=120)
     assert done.returncode == 2, done.stderr[-3000:]
@@ -317,7 +328,7 @@ def test_a_spark_that_does_not_start_is_reported_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("make", [FLEETS["a1"]])
-def test_the_command_prints_the_same_with_spark_and_without(
+def test_audit_command_prints_the_same_with_spark_and_without(
     tmp_path, spark, monkeypatch, make
 ):
     monkeypatch.setattr(spark_session, "session", lambda _: nullcontext(spark))

@@ -1,4 +1,4 @@
-"""A standalone cluster: a master and two workers, each a process of its own."""
+"""Tests a standalone cluster with processes for a master and two workers."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def running(log, *arguments):
 
 @frozen
 class Cluster:
-    """A master, and the folder in which its workers work."""
+    """The address of a master, and the parent of its workers' folders."""
 
     address: str
     folder: Path
@@ -48,7 +48,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Lend a cluster with two workers of one core each; no test ends any of the three."""
+    """Lend a cluster with two workers of one core each, which all tests share."""
     folder = tmp_path_factory.mktemp("cluster")
     port, log = reserved_port(), folder / "master.log"
     address = f"spark://127.0.0.1:{port}"
@@ -71,8 +71,8 @@ def cluster(tmp_path_factory):
         yield Cluster(address, folder)
 
 
-def test_the_archive_of_the_page_runs_on_a_cluster(lake, cluster, tmp_path, operator):
-    """S1: spark-submit runs it; executors in other processes read the driver's plan."""
+def test_archive_example_runs_on_a_cluster(lake, cluster, tmp_path, operator):
+    """S1: executors in other processes read the ranges that the driver has planned."""
     lake.produce_both(25)
     operator.hold(lake.orders)
     code = operator.obeying(lake.adapted(spark_example("archive.md")))
@@ -82,7 +82,7 @@ def test_the_archive_of_the_page_runs_on_a_cluster(lake, cluster, tmp_path, oper
     )
     command = [str(Path(sys.executable).with_name("spark-submit"))]
     command += ["--master", cluster.address, "--conf", "spark.cores.max=2"]
-    # No task begins before both workers have executors.
+    # No task starts before both workers have executors.
     command += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
     command += ["--jars", safe.jars(connector.folder()), str(tmp_path / "archive.py")]
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -94,13 +94,13 @@ def test_the_archive_of_the_page_runs_on_a_cluster(lake, cluster, tmp_path, oper
 
 
 def executors_of(folder):
-    """Return the processes that work in the folders of this test's workers."""
+    """Return the executors' processes, which run in the folders of this test's workers."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             where = (process / "cwd").readlink()
             name = (process / "cmdline").read_bytes()
-        except OSError:  # the process has ended
+        except OSError:  # the process has exited
             continue
         is_ours = where.is_relative_to(folder) and "work-" in str(where)
         if is_ours and b"CoarseGrainedExecutorBackend" in name:
@@ -109,8 +109,8 @@ def executors_of(folder):
 
 
 @pytest.mark.contract("S2")
-def test_batch_whose_executors_are_killed_is_done_again(lake, cluster, monkeypatch):
-    """S2: both executors die with their tasks half done; others do the tasks again, once."""
+def test_batch_is_completed_after_its_executors_are_killed(lake, cluster, monkeypatch):
+    """S2: new executors repeat the half-done tasks of two killed executors, once."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     lake.produce_both(100)
     driven = Driven(lake, cluster.address)

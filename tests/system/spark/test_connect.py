@@ -1,4 +1,4 @@
-"""S9: a source in pure Python, through a real Spark Connect server without any jar."""
+"""Tests the pure Python source (S9) through a Spark Connect server without any jar."""
 
 import os
 import signal
@@ -24,14 +24,14 @@ OFTEN = {"processingTime": "200 milliseconds"}
 
 
 @pytest.fixture(scope="module")
-def server(quick, tmp_path_factory):  # noqa: ARG001 - before its JVM
+def server(quick, tmp_path_factory):  # noqa: ARG001 - must precede the JVM
     with ConnectServer(tmp_path_factory.mktemp("connect")) as running:
         yield running
 
 
 @pytest.fixture
 def far(server, kafka_broker, tmp_path):
-    """Lend topics and a folder, which a client of the server uses."""
+    """Lend topics and a folder to a client of the server."""
     made = Lake(server.session(), kafka_broker, tmp_path, partitions=2)
     yield made
     for query in made.spark.streams.active:
@@ -39,8 +39,8 @@ def far(server, kafka_broker, tmp_path):
 
 
 @pytest.mark.contract("S9")
-def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
-    """A run ends by itself under a hold; after the lift the rows come, once."""
+def test_group_hold_stops_a_stream_of_a_connect_client(far, operator):
+    """A run under a hold finishes; the run after the lift writes the rows once."""
     given = operator.options()
     far.produce_both(30)
     far.run(**given)
@@ -58,8 +58,8 @@ def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
 
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
-def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
-    """The function runs in a process of the server, one batch at a time."""
+def test_foreach_batch_receives_no_row_of_a_held_topic(far, operator):
+    """The server runs the function in a Python process, one batch at a time."""
     from pyspark.errors.exceptions.connect import (  # noqa: PLC0415  if installed
         SparkException,
     )
@@ -68,7 +68,7 @@ def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
         frame = far.stream(operator.options()).select("topic", "partition", "offset")
         written = frame.writeStream.foreachBatch(Writing(far.data))
         written = written.option("checkpointLocation", str(far.checkpoint))
-        # Spark gives that process ten seconds; a busy machine takes longer.
+        # Spark gives that process ten seconds, which are not enough on a busy machine.
         query = retried(written.trigger(availableNow=True).start, SparkException)
         assert query.awaitTermination(LIMIT)
         return sink.folder_rows(far.data)
@@ -84,8 +84,10 @@ def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
 
 
 @pytest.mark.contract("S9")
-def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controller):
-    """Three sources use one schema and one checkpoint; no record is lost or comes twice."""
+def test_python_source_and_official_source_can_share_a_checkpoint(
+    far, spark, controller
+):
+    """Three sources use one schema and one checkpoint, and lose or repeat no record."""
     client = far.spark
     for include in ("true", "false"):
         given = {"includeHeaders": include}
@@ -112,8 +114,8 @@ def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controlle
 
 
 @pytest.mark.nightly
-def test_query_reports_its_holds_and_its_stop(far, operator):
-    """Spark ends the process that plans by a signal, and calls nothing."""
+def test_stopped_query_of_a_connect_client_reports_its_stop(far, operator):
+    """Spark stops the planning process by a signal, without calling the source."""
     given = operator.reporting()
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
@@ -124,14 +126,14 @@ def test_query_reports_its_holds_and_its_stop(far, operator):
 
 
 @pytest.mark.contract("S9")
-def test_an_unsupported_option_is_refused_as_the_stream_is_described(far):
+def test_unsupported_option_is_refused_when_the_schema_is_requested(far):
     for given in ({"maxRecordsPerPartition": "5"}, {"kafka.group.id": "g"}):
         with pytest.raises(Exception, match=next(iter(given)).lower()):
-            far.stream(given).schema  # noqa: B018 - this asks the server for it
+            far.stream(given).schema  # noqa: B018 - requests the schema from the server
 
 
 def pause(operator, scope, patience):
-    """Return the command that holds a scope, and waits until it is quiet."""
+    """Return the command that holds a scope and waits until the scope is quiet."""
     about = ["--bootstrap", operator.team.broker.bootstrap, "--group", operator.group]
     about += ["--topic-prefix", operator.team.prefix]
     about += ["--owner", "alice", "--reason", "migration", "--wait", patience]
@@ -140,10 +142,10 @@ def pause(operator, scope, patience):
 
 @pytest.mark.contract("S9", "S1")
 @pytest.mark.nightly
-def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
+def test_hold_during_a_batch_is_quiet_only_once_that_batch_has_finished(
     far, operator, tmp_path
 ):
-    """Spark commits a batch once it has planned the next: that proves no end."""
+    """Spark commits a batch only after the next plan, so a commit does not show its end."""
     (tmp_path / "go").touch()
     far.produce_both(10)
     from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
@@ -153,7 +155,7 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     (tmp_path / "go").unlink()
     far.produce_both(10)
     until((tmp_path / "in-the-middle").exists, query)
-    far.produce_both(5)  # behind the end of this batch
+    far.produce_both(5)  # beyond the end of this batch
     command = pause(operator, far.orders, "10m")
     with operator.looking() as look, Process(command) as pausing:
         until(lambda: "a batch that was planned" in look(far.orders)[1], query)
@@ -170,8 +172,8 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
 
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
-def test_a_query_outlives_its_client(server, far, operator):
-    """The query reads and obeys holds in the server; another client finds its session."""
+def test_query_outlives_its_connect_client(server, far, operator):
+    """The query keeps running in the server, and another client can use its session."""
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **operator.options())
     until(lambda: far.rows() == far.produced(), query)
@@ -190,7 +192,7 @@ def test_a_query_outlives_its_client(server, far, operator):
 
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
-def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
+def test_killed_planner_fails_the_query_and_the_next_run_continues(
     server, far, operator
 ):
     given = operator.options()
@@ -211,7 +213,7 @@ def test_a_killed_planner_fails_the_query_and_the_next_start_goes_on(
 
 
 def batches(lake):
-    """Return the last batches of a checkpoint's logs: the one planned, the one ended."""
+    """Return the numbers of the last planned and the last finished batch of a lake."""
     return tuple(
         max((int(one.name) for one in log.glob("*") if one.name.isdigit()), default=-1)
         for log in (lake.checkpoint / "offsets", lake.checkpoint / "commits")
@@ -225,9 +227,9 @@ def is_in_a_batch(lake):
 
 def kill_in_batches(server, lakes, **given):
     """
-    Run queries until each has ended a batch and all are in a batch; kill the server.
+    Run queries until each has finished a batch and is in another; kill the server.
 
-    Return how many were in a batch.
+    The function returns the number of queries that were in a batch.
     """
     before = {lake: batches(lake)[1] for lake in lakes}
     queries = KeptQueries(lakes, trigger={"processingTime": "0 seconds"}, **given)
@@ -240,7 +242,7 @@ def kill_in_batches(server, lakes, **given):
     def are_in_batches():
         return queries.revive() and all(map(is_in_a_batch, lakes))
 
-    # Each check asks the server, which is busy enough while the queries start.
+    # Each check sends requests to the server, which is busy while the queries start.
     limits = {"limit": LIMIT, "seen": server.log}
     wait_for(have_ended_one, "a batch of each query", pause=1.0, **limits)
     wait_for(are_in_batches, "all in a batch", **limits)
@@ -251,10 +253,10 @@ def kill_in_batches(server, lakes, **given):
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_server_that_is_killed_until_20_batches_were_cut_off_loses_no_record(
+def test_killing_the_server_during_20_batches_loses_no_record(
     server, kafka_broker, operator, tmp_path
 ):
-    """Batches of the offset log are repeated in full, held or not."""
+    """A new run repeats interrupted batches in full, even if topics are held by then."""
     given = operator.options()
     client, rounds = server.session(), []
     folders = [tmp_path / str(number) for number in range(3)]
@@ -273,6 +275,6 @@ def test_server_that_is_killed_until_20_batches_were_cut_off_loses_no_record(
             lake.spark = server.session()
             assert not lake.rows() - lake.produced()
     last = KeptQueries(lakes, **given)
-    wait_for(last.are_over, "the rest is read", LIMIT, pause=1.0, seen=server.log)
+    wait_for(last.are_over, "the rest to be read", LIMIT, pause=1.0, seen=server.log)
     assert [one.rows() for one in lakes] == [one.produced() for one in lakes]
     print(f"in batches when the server was killed: {rounds}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""An operator's hold stops a fleet and a stream alike, by control topics in the driver."""
+"""Tests that a stream's driver reads the control topics and obeys operators' holds."""
 
 import time
 from collections import Counter
@@ -47,10 +47,8 @@ def follow(spark, operator, timeout=10.0, **properties):
 
 
 @pytest.mark.contract("S1")
-def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
-    following, operator
-):
-    """S1: the next plan obeys each of 100 holds and 100 lifts."""
+def test_every_plan_obeys_all_acknowledged_holds_and_lifts(following, operator):
+    """S1: the plan after each of 100 holds and 100 lifts obeys the change."""
     for _ in range(100):
         operator.hold("orders")
         assert following.current_holds().covers(("orders", 0))
@@ -59,8 +57,8 @@ def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
 
 
 @pytest.mark.nightly
-def test_a_recreated_topic_is_read_from_its_beginning(following, operator):
-    """The new topic is longer; a hold that it lacks stays until it is lifted."""
+def test_recreated_holds_topic_is_read_from_its_start(following, operator):
+    """The new topic is longer than the old one; a hold that it lacks stays in force."""
     operator.hold("orders")
     assert following.current_holds().covers(("orders", 0))
     operator.team.broker.delete_topic(operator.topic)
@@ -78,8 +76,8 @@ def test_a_recreated_topic_is_read_from_its_beginning(following, operator):
 
 
 @pytest.mark.contract("S8")
-def test_a_deleted_topic_does_not_hide_offsets_and_ids_of_others(spark, operator):
-    """Neither does a number that no partition of a topic has."""
+def test_deleted_topic_does_not_hide_offsets_and_ids_of_other_topics(spark, operator):
+    """A missing partition of an existing topic does not hide them either."""
     bootstrap = {"bootstrap.servers": operator.team.broker.bootstrap}
     cluster = JavaClients(spark.sparkContext._gateway.jvm, bootstrap).cluster()
     names = [operator.topic, "deleted"]
@@ -98,8 +96,8 @@ def secured():
 
 
 @pytest.mark.skipif(choice.why_no_java() is not None, reason="its own broker is Java")
-def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
-    """SASL and ACLs: progress names topics that it may not read, and no password."""
+def test_stream_reads_the_control_topics_with_its_own_login(spark, secured):
+    """Without the ACLs an error names the unreadable topic; no error has the password."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     known = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     mine = f'{login} username="member" password="{PASSWORDS["member"]}";'
@@ -126,8 +124,8 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
 
 
 @pytest.mark.nightly
-def test_control_topics_that_are_missing_hold_everything(lake, operator):
-    """S4: progress reports the hold; the query goes on once the topics exist."""
+def test_missing_control_topics_hold_all_partitions(lake, operator):
+    """S4: the query's progress names the missing topic; the query reads once it exists."""
     options = operator.options()
     options["holds.topic"] = late = f"late-{operator.topic}"
     options["holds.controlTimeoutMs"] = "1000"
@@ -142,8 +140,8 @@ def test_control_topics_that_are_missing_hold_everything(lake, operator):
 
 @pytest.mark.contract("S5")
 @pytest.mark.nightly
-def test_a_stream_is_judged_by_its_checkpoint(lake, operator, monkeypatch):
-    """Batches of a held topic that the official source read are found."""
+def test_audit_judges_a_stream_by_its_checkpoint(lake, operator, monkeypatch):
+    """The audit finds the batches that the official source has read from a held topic."""
     lake.produce_both(5)
     lake.run(**operator.options())
     operator.hold(lake.orders)
@@ -175,7 +173,7 @@ def operate(operator, *arguments):
 
 
 def ends(query):
-    """Return where the next plan of a stream ends, by topic and partition."""
+    """Return the end offsets of a stream's next plan, by topic and partition."""
     before = query.lastProgress
     until(lambda: query.lastProgress != before, query)
     return progress(query)[-1]["sources"][0]["endOffset"]
@@ -183,8 +181,8 @@ def ends(query):
 
 @pytest.mark.nightly
 @pytest.mark.contract("G10")
-def test_a_stream_of_the_group_is_named_and_keeps_its_offsets(lake, operator):
-    """The group's member is moved back; `wait moved` does not wait for the stream."""
+def test_reset_names_the_groups_stream_and_does_not_move_it(lake, operator):
+    """The reset moves the group's member; ``wait moved`` does not wait for the stream."""
     team, topic, alice = operator.team, lake.orders, ("--owner", "alice")
     member = team.member("a", control=team.quick)
     member.subscribe([topic])

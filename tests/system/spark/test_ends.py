@@ -1,4 +1,4 @@
-"""A run that ends by itself fails without a decision; other runs keep on holding."""
+"""Tests that a run with AvailableNow or Once fails if it gets no decision."""
 
 import socket
 from uuid import uuid4
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 
 
 def failure(query):
-    """Return the error of a query that has to fail."""
+    """Wait until a query has failed; return its error."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
 
     with pytest.raises(StreamingQueryException) as caught:
@@ -20,7 +20,7 @@ def failure(query):
 
 
 def away():
-    """Return options that name missing control topics."""
+    """Return options with missing control topics."""
     mark = uuid4().hex[:8]
     return {
         "holds_control": "true",
@@ -33,8 +33,8 @@ def away():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
-def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
-    """S4: S4: Spark does not tell a source about the end of such a run: it runs one batch."""
+def test_finite_run_with_a_second_source_fails_without_control_topics(lake, trigger):
+    """S4: Spark runs one batch, and does not inform the source that the run is finite."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         other = lake.spark.readStream.format("socket").options(
@@ -48,7 +48,7 @@ def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
 
 
 @pytest.mark.contract("S4")
-def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
+def test_missing_control_topics_fail_a_finite_run(lake):
     """S4: the run fails even without records; the next run reads all records once."""
 
     def is_answered():
@@ -58,7 +58,7 @@ def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
 
     for _ in range(2):
         why = []
-        until(is_answered)  # a busy broker may need more than the second
+        until(is_answered)  # a busy broker may exceed the timeout
         assert "no topic away-" in why[-1]
         assert "run safeconsumer control init" in why[-1]
         lake.produce(lake.orders, 5)
@@ -68,9 +68,9 @@ def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
 
 
 @pytest.mark.nightly
-def test_a_decision_that_hangs_fails_the_run(lake, controller, monkeypatch):
-    """S4: a missing answer of Python counts as no decision."""
-    from threading import Event  # noqa: PLC0415  beside its use
+def test_hanging_decision_fails_a_finite_run(lake, controller, monkeypatch):
+    """S4: a decision that Python does not return in time counts as no decision."""
+    from threading import Event  # noqa: PLC0415  near its use
 
     go = Event()
     real = controller.bridge._answer

@@ -1,4 +1,4 @@
-"""S2: no record is missing or comes twice if the driver is killed."""
+"""Tests that a killed driver loses and repeats no record (S2)."""
 
 import pytest
 
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
         pytest.param("foreachBatch", marks=pytest.mark.nightly),
     ],
 )
-def test_batch_whose_driver_is_killed_is_repeated_once(lake, kind):
-    """The batch in the offset log is repeated in full, even if it is held by then."""
+def test_batch_of_a_killed_driver_is_repeated_once(lake, kind):
+    """The new driver repeats the interrupted batch in full, even if it is held by then."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"

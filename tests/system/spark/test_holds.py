@@ -1,4 +1,4 @@
-"""Holds on a real stream, on a real broker."""
+"""Tests holds on a real stream with a real broker."""
 
 from collections import Counter
 
@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
 
 
 @pytest.mark.contract("S1")
-def test_running_stream_is_held_and_resumed_by_calls(lake, controller):
-    """S1: no batch that is planned after pause() returned moves held partitions."""
+def test_calls_hold_and_resume_a_running_stream(lake, controller):
+    """S1: no batch that is planned after pause() has returned reads held partitions."""
     lake.produce(lake.orders, 20)
     query = lake.start(trigger={"processingTime": "200 milliseconds"})
     until(lambda: lake.rows() == lake.produced(), query)
@@ -32,8 +32,10 @@ def test_running_stream_is_held_and_resumed_by_calls(lake, controller):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("limit", [None, "1000"])
-def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
-    """The official source waits, too; new topics are held."""
+def test_stream_with_an_unmatched_pattern_waits_and_holds_a_new_topic(
+    lake, controller, limit
+):
+    """The hold is placed before the topic exists."""
     name = f"later-{lake.orders}"
     options = {"subscribePattern": f"{name}.*", "startingOffsets": "earliest"}
     if limit is not None:
@@ -60,7 +62,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
     query.stop()
 
 
-def test_rate_limit_is_used_by_flowing_partitions(lake):
+def test_flowing_partitions_use_the_whole_rate_limit(lake):
     lake.produce_both(100)
     batches = lake.run(holds=lake.orders, maxOffsetsPerTrigger="200")
     assert [one["numInputRows"] for one in batches if one["numInputRows"]] == [200, 200]
@@ -68,7 +70,7 @@ def test_rate_limit_is_used_by_flowing_partitions(lake):
 
 @pytest.mark.contract("S2")
 @pytest.mark.nightly
-def test_a_partition_that_is_added_under_a_hold_is_read_completely(lake):
+def test_partition_that_is_added_during_a_hold_is_read_completely(lake):
     lake.produce(lake.orders, 5)
     lake.run()
     lake.broker.add_partitions(lake.orders, 6)
@@ -81,8 +83,10 @@ def test_a_partition_that_is_added_under_a_hold_is_read_completely(lake):
 
 
 @pytest.mark.contract("S4")
-def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monkeypatch):
-    """S4: the query lives, reports the reason, and goes on once decisions arrive again."""
+def test_failing_or_hanging_decision_holds_all_partitions(
+    lake, controller, monkeypatch
+):
+    """S4: the query runs on, reports the reason, and reads once decisions arrive again."""
     import threading  # noqa: PLC0415
 
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
@@ -117,10 +121,8 @@ def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monke
 
 
 @pytest.mark.contract("S3")
-def test_a_checkpoint_of_the_official_source_is_taken_over_and_given_back(
-    lake, controller
-):
-    """Three sources use one schema and one checkpoint; no record is lost or comes twice."""
+def test_safekafka_and_the_official_source_can_share_a_checkpoint(lake, controller):
+    """Both sources use one schema and one checkpoint, and lose or repeat no record."""
     for include in ("true", "false"):
         options = {"includeHeaders": include}
         assert lake.stream(options).schema == lake.stream(options, "kafka").schema
@@ -137,9 +139,9 @@ def test_a_checkpoint_of_the_official_source_is_taken_over_and_given_back(
 
 
 def descriptions(spark):
-    """Return the descriptions of all jobs in Spark's UI, as a text."""
+    """Return the descriptions of all jobs in Spark's UI."""
     context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # the store gets its jobs from this bus
+    context.listenerBus().waitUntilEmpty()  # the bus feeds the store
     jobs = context.statusStore().jobsList(None)
     found = (jobs.apply(number).description() for number in range(jobs.size()))
     return {one.get() for one in found if one.isDefined()}

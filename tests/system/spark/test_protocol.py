@@ -1,4 +1,4 @@
-"""Only an explicit answer moves a stream; other protocols and wrong uses are refused."""
+"""Tests that only an explicit decision moves a stream, and that wrong uses are refused."""
 
 import re
 import shutil
@@ -72,15 +72,15 @@ WRONG = {
 }
 
 
-def test_only_an_explicit_answer_moves_any_partition(lake, controller, monkeypatch):
-    """S4: an answer may be missing in each of these ways; then the stream goes on."""
+def test_only_an_explicit_decision_moves_partitions(lake, controller, monkeypatch):
+    """S4: after each kind of wrong answer all partitions are held."""
     real = Bridge.apply
     wrong = [WRONG["None"]]
     asked = threading.Event()
 
     def apply(self, question, text):
         answer = real(self, question, text)
-        if question in {"complete", "made"}:  # without these there is no stream
+        if question in {"complete", "made"}:  # a stream needs these answers
             return answer
         asked.set()
         return wrong[-1](answer)
@@ -111,8 +111,8 @@ def later(query):
 
 
 @pytest.mark.nightly
-def test_session_that_is_not_registered_is_refused(lake):
-    """Another session of the JVM does not decide for it; no Java traceback is shown."""
+def test_unregistered_session_is_refused(lake):
+    """A registered session of the same JVM does not suffice; the error has no traceback."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
     beside = lake.spark.newSession()
@@ -130,7 +130,7 @@ def test_session_that_is_not_registered_is_refused(lake):
 
 @pytest.mark.nightly
 def test_closed_handle_frees_the_resources_of_its_session(lake):
-    """A running stream forbids it; afterwards the session can be registered again."""
+    """A running stream forbids ``close``; a closed session can be registered again."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
@@ -160,8 +160,8 @@ def test_closed_handle_frees_the_resources_of_its_session(lake):
 
 
 @pytest.mark.nightly
-def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
-    """The wheel refuses the shim before a stream can read with it."""
+def test_wheel_refuses_an_older_shim(tmp_path):
+    """The refusal comes from ``register``, before any stream can start."""
     shutil.copytree(shim.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"
     source.parent.mkdir()
@@ -171,7 +171,7 @@ def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
     assert "speaks protocol 1, the installed safeconsumer 6" in done.stdout, done
 
 
-def test_batches_continuous_mode_and_bad_options_are_refused_with_the_reason(
+def test_batch_reads_continuous_mode_and_bad_options_are_refused_with_the_reason(
     lake, controller
 ):
     batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
@@ -192,7 +192,7 @@ def test_batches_continuous_mode_and_bad_options_are_refused_with_the_reason(
     frame = lake.spark.readStream.format("safekafka").option("subscribe", "x")
     query = frame.load().writeStream.format("noop").start()
     with pytest.raises(Exception, match=r"kafka\.bootstrap\.servers"):
-        query.awaitTermination(60)  # in the official source's own words
+        query.awaitTermination(60)  # the official source's own message
     assert controller.bridge.streams() == ()
     assert safe.register(lake.spark) is controller
 
@@ -210,26 +210,26 @@ def test_writing_is_refused_with_the_reason(lake, controller, mode):
 
 
 @pytest.mark.nightly
-def test_the_jar_can_be_rebuilt(tmp_path):
-    """The JDK that the jar names makes the same bytes with each Spark."""
+def test_rebuilt_jar_is_identical(tmp_path):
+    """The JDK that the manifest names compiles the same bytes with each Spark."""
     made = shim.compiled(tmp_path / "made.jar")
     if shim.facts(made)["Build-Jdk"] != shim.facts(provision.JAR)["Build-Jdk"]:
-        pytest.skip("another JDK may make other bytes of the same sources")
+        pytest.skip("another JDK may compile other bytes from the same sources")
     assert shim.contents(made) == shim.contents(provision.JAR)
 
 
 @pytest.mark.nightly
-def test_a_wheel_has_the_package_and_the_decoder(tmp_path):
-    """The wheel has every file of the package, and no test or cache."""
+def test_wheel_has_the_package_and_the_compiled_decoder(tmp_path):
+    """The wheel has every file of the package, but no tests and no caches."""
     wheel, _ = build(tmp_path, "wheel")
     assert package_in(wheel) == files_below("safeconsumer") | {DECODER}
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl"), "for each Python"
+    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl"), "not for each Python"
 
 
 @pytest.mark.nightly
-def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
-    """They leave no stream, and no thread of Python or of the JVM."""
+def test_streams_that_fail_to_open_leave_no_stream_and_no_thread(lake, controller):
+    """The test checks the threads of Python and of the JVM."""
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
         options = {
@@ -250,11 +250,11 @@ def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
 
 
 @pytest.mark.nightly
-def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
+def test_stopped_session_leaves_no_stream_and_logs_each_state_once(lake):
     """
-    The session has its own process, in which a decision first hangs for twenty triggers.
+    The session's process first lets a decision hang for twenty triggers.
 
-    A query that is stopped while it is planned is not reported as held.
+    A query that is stopped during planning is not reported as held.
     """
     program = ("-m", "tests.system.spark.stopping")
     done = ran_python(*program, lake.broker.bootstrap, lake.orders, timeout=LIMIT)
@@ -270,7 +270,7 @@ def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
     ], done.stderr
     answer = [line for line in done.stderr.splitlines() if "safekafka: " in line]
     held = [line for line in answer if "everything is held" in line]
-    # There was no decision in time, and then the earlier one had not returned.
+    # The two reasons are a late decision, and a decision that had not returned yet.
     assert len(held) == 2, answer
     assert sum("there are decisions again" in line for line in answer) == 1, answer
 

@@ -1,4 +1,4 @@
-"""A stream is quiet for operators by its reports, and for its own program."""
+"""Tests when a stream is quiet, for operators and for its own program."""
 
 import threading
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 
 
 def slow(lake, name, **options):
-    """Start a stream whose tasks stop in the middle, and whose next plan is far away."""
+    """Start a stream whose tasks stop after some rows, and which plans once per hour."""
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
     seldom = {"processingTime": "1 hour"}
@@ -19,8 +19,10 @@ def slow(lake, name, **options):
 
 
 @pytest.mark.nightly
-def test_the_program_waits_for_the_batch_that_was_planned_before(lake, controller):
-    """The stream is quiet only at the end of the batch, not when a hold is placed."""
+def test_wait_quiet_waits_for_the_batch_that_was_planned_before_the_hold(
+    lake, controller
+):
+    """A placed hold makes the stream quiet only at the end of the running batch."""
     lake.produce(lake.orders, 20)
     query = slow(lake, "slow")
     middle = lake.data.parent / "in-the-middle"
@@ -40,10 +42,8 @@ def test_the_program_waits_for_the_batch_that_was_planned_before(lake, controlle
 
 
 @pytest.mark.nightly
-def test_wait_includes_a_starting_stream_from_the_first_moment(
-    lake, controller, monkeypatch
-):
-    """The query runs its unfinished batch again, held since or not."""
+def test_wait_quiet_includes_a_starting_stream(lake, controller, monkeypatch):
+    """A restarted query repeats its unfinished batch, even if the topic is held by then."""
     story = []
     go, real = threading.Event(), controller.bridge._answer
 
@@ -69,7 +69,7 @@ def test_wait_includes_a_starting_stream_from_the_first_moment(
     controller.pause("@all")
     monkeypatch.setattr(controller.bridge, "_answer", late)
     query = start()
-    for _ in range(2):  # before the stream is made, and before it is opened
+    for _ in range(2):  # before the stream exists, and before it is open
         with pytest.raises(NotQuietError, match="nightly: it is starting"):
             controller.wait_quiet(lake.orders, timeout=0.0)
         until(lambda: len(controller.bridge.made()) == 1, query)
@@ -80,8 +80,8 @@ def test_wait_includes_a_starting_stream_from_the_first_moment(
     assert controller.bridge.made() == ()
 
 
-def test_operator_waits_for_the_batch_of_a_stream(lake, operator):
-    """G8: the stream counts as a member, and reports the end of its batch."""
+def test_operator_waits_for_the_running_batch_of_a_stream(lake, operator):
+    """G8: the stream counts as a member of the group, and reports the end of its batch."""
     with operator.looking() as look:
         lake.produce(lake.orders, 20)
         query = slow(lake, "nightly", **operator.reporting())

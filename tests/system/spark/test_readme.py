@@ -1,4 +1,4 @@
-"""The pages' examples for Spark run unchanged."""
+"""Runs the pages' Spark examples unchanged."""
 
 import pytest
 
@@ -22,12 +22,12 @@ ARCHIVE = spark_example("archive.md")
 ASIDE = spark_example("failed-batches.md")
 
 
-def test_the_tutorial_prints_the_output_of_its_page(
+def test_spark_tutorial_prints_the_output_on_the_page(
     lake,
-    controller,  # noqa: ARG001 - nothing is held
+    controller,  # noqa: ARG001 - lifts all holds
     capsys,
 ):
-    """A stream is held, and goes on; the broker is the page's own."""
+    """The tutorial starts a broker of its own, and holds and resumes a stream."""
     code = "\n".join(lake.adapted(one) for one in STREAM)
     assert f"EmbeddedBroker({PORT})" in code
     port = reserved_port()
@@ -37,8 +37,10 @@ def test_the_tutorial_prints_the_output_of_its_page(
     assert capsys.readouterr().out == printed_after(blocks(STREAM[-1].page), STREAM[-1])
 
 
-def test_the_archive_copies_records_that_its_group_does_not_hold(lake, operator):
-    """Each run copies new records with headers, and held ones after the lift."""
+def test_archive_example_copies_the_records_that_its_group_does_not_hold(
+    lake, operator
+):
+    """Each run copies new records with headers; the run after a lift copies held ones."""
     code = compile(operator.obeying(lake.adapted(ARCHIVE)), "page", "exec")
     operator.hold(lake.orders)
     for _ in range(2):
@@ -53,8 +55,8 @@ def test_the_archive_copies_records_that_its_group_does_not_hold(lake, operator)
     assert not [row for row in rows if row.violations or row.unjudged]
 
 
-def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
-    """Records of a second one would be lost: Spark passes over batches by their numbers."""
+def test_archive_example_refuses_a_second_checkpoint_for_its_folder(lake, operator):
+    """Spark would skip batches of a second checkpoint whose numbers were already written."""
     code = operator.obeying(lake.adapted(ARCHIVE))
     another = code.replace(f"{lake.checkpoint}", f"{lake.checkpoint}-2")
     assert another.count(f"{lake.checkpoint}-2") == 2
@@ -71,14 +73,14 @@ def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
 
 
 @pytest.mark.nightly
-def test_a_batch_that_fails_holds_its_partition_and_the_query_lives_on(
+def test_failed_batches_example_holds_the_partition_and_the_query_runs_on(
     lake, controller
 ):
     """
-    The error is the reason; its rows are stored apart in order, and no row is lost.
+    The hold's reason is the error; failed rows are stored in order in another folder.
 
-    Earlier, Spark's error quoted the record, so a reason of 800 characters had too many
-    bytes.
+    Spark's error quotes the record, whose 500 multi-byte characters once made the
+    reason too long.
     """
     for number in range(lake.partitions):
         lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)

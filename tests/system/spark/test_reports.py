@@ -1,7 +1,7 @@
 """
-Reported ways in which Spark's Kafka source loses, repeats or stalls, under holds.
+Plays reported bugs of Spark's Kafka source while partitions are held.
 
-Each is played with a hold in the middle, which must not make it worse.
+Each test places a hold during the reported sequence, which must not make the bug worse.
 """
 
 import pytest
@@ -21,7 +21,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 def transactions(lake, topic, *ends):
-    """For each transaction, write five records to each partition; commit or abort it."""
+    """Write transactions of five records per partition; commit or abort each."""
     settings = {"transactional_id": f"of-{topic}", "enable_idempotence": True}
     producer = KafkaProducer(**lake.broker.client_config, **settings)
     producer.init_transactions()
@@ -44,7 +44,7 @@ def transactions(lake, topic, *ends):
 
 
 def delete_below(lake, offset):
-    """Let every partition of orders begin at an offset."""
+    """Delete the records of all partitions of ``orders`` below an offset."""
     where = {TopicPartition(lake.orders, n): offset for n in range(lake.partitions)}
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records(where)
@@ -55,8 +55,8 @@ def delete_below(lake, offset):
 
 @pytest.mark.contract("S2")
 @pytest.mark.parametrize("limit", [None, "7"])
-def test_spark_23685_offsets_without_records_are_not_a_loss(lake, controller, limit):
-    """Batches have aborted records and markers at the start, in the middle, at the end."""
+def test_spark_23685_offsets_without_records_count_as_no_loss(lake, controller, limit):
+    """Aborted records and markers are at the start, middle and end of batches."""
     options = {"kafka_isolation_level": "read_committed"}
     if limit is not None:
         options["maxOffsetsPerTrigger"] = limit
@@ -71,7 +71,7 @@ def test_spark_23685_offsets_without_records_are_not_a_loss(lake, controller, li
 
 @pytest.mark.contract("S3")
 def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, controller):
-    """The query fails when the hold ends, or passes over them (`failOnDataLoss`)."""
+    """After the lift the query fails, or skips them if ``failOnDataLoss`` is false."""
     lake.produce(lake.orders, 10)
     controller.pause(lake.orders)
     lake.run()
@@ -86,8 +86,8 @@ def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, contr
 
 
 @pytest.mark.contract("S2")
-def test_spark_25214_records_after_a_loss_come_once(lake, controller):
-    """The records are not delivered again for each of the deleted offsets."""
+def test_spark_25214_records_after_deleted_offsets_are_delivered_once(lake, controller):
+    """The source does not repeat the following records for each deleted offset."""
     options = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "8"}
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:2")
@@ -104,10 +104,8 @@ def test_spark_25214_records_after_a_loss_come_once(lake, controller):
 
 
 @pytest.mark.contract("S2")
-def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
-    lake, controller
-):
-    """A held side has no new records either."""
+def test_spark_22956_union_restarts_while_one_side_has_no_new_records(lake, controller):
+    """A side without new records, or a held side, loses no record in a restart."""
 
     def run():
         sides = [
@@ -131,10 +129,10 @@ def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
 
 
 @pytest.mark.contract("S2")
-def test_spark_41387_a_run_leaves_partitions_added_meanwhile_to_the_next(
+def test_spark_41387_partitions_added_during_a_run_are_left_to_the_next_run(
     lake, controller
 ):
-    """The end of the run was fixed before; a hold, and a skip, do not go past it."""
+    """The end of a run is fixed at its start, and a hold does not move it."""
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:0")
     query = lake.start(maxOffsetsPerTrigger="6")
@@ -150,8 +148,8 @@ def test_spark_41387_a_run_leaves_partitions_added_meanwhile_to_the_next(
 
 
 @pytest.mark.contract("S1")
-def test_spark_35312_a_minimum_of_rows_counts_flowing_partitions(lake, controller):
-    """The limiter waits for enough rows, or until its delay is over; then all come."""
+def test_spark_35312_minimum_of_rows_counts_only_flowing_partitions(lake, controller):
+    """The limiter waits for 30 rows of flowing partitions, and then delivers all of them."""
     options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "1h"}
     lake.produce_both(4)
     controller.pause(lake.returns)
@@ -161,7 +159,7 @@ def test_spark_35312_a_minimum_of_rows_counts_flowing_partitions(lake, controlle
     before = len(query.recentProgress)
     until(lambda: len(query.recentProgress) > before + 5, query)
     assert sum(lake.rows().values()) == 16
-    lake.produce(lake.orders, 4)  # 32 by now
+    lake.produce(lake.orders, 4)  # now 32 records wait
     until(lambda: lake.rows() == lake.produced(lake.orders), query)
     controller.resume(lake.returns)
     lake.produce(lake.returns, 4)

@@ -1,4 +1,4 @@
-"""Offsets that a stream skips, and progress that it commits, on a real broker."""
+"""Tests the offsets that a stream skips, and the progress that a stream commits."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 def failing(lake, *bad, **options):
-    """Run a stream that fails at these offsets, each of a partition of orders."""
+    """Run a stream that fails at these pairs of a partition and an offset of ``orders``."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
@@ -35,12 +35,12 @@ def failing(lake, *bad, **options):
 
 
 def last(query):
-    """Return the metrics of the last batch, or trigger."""
+    """Return the metrics of the last trigger."""
     return metrics(progress(query)[-1:] or [{"sources": [{"metrics": {}}]}])[0]
 
 
 def skipped(lake, **partitions):
-    """Return the produced records without the skipped ones: this many of each partition."""
+    """Return the produced records without the skipped ones of each named partition."""
     return {
         (topic, number, offset): 1
         for topic, number, offset in lake.produced()
@@ -50,10 +50,10 @@ def skipped(lake, **partitions):
 
 @pytest.mark.contract("S8")
 @pytest.mark.nightly
-def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
+def test_two_poison_records_of_one_batch_are_skipped_one_after_the_other(
     lake, controller
 ):
-    """That batch is in Spark's log, and runs again: the first skip is in the checkpoint."""
+    """Spark repeats the logged batch, and the checkpoint keeps the first skip for it."""
     lake.produce(lake.orders, 10)
     bad = (0, 4), (1, 6)
     assert failing(lake, *bad) is None
@@ -75,10 +75,10 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [pytest.param(None, marks=pytest.mark.nightly), "8"])
-def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
+def test_records_deleted_during_a_hold_are_reported_and_skipped(
     lake, controller, events, limit
 ):
-    """D10: the stream reports it under the hold; the others come once, and no query fails."""
+    """D10: the stream reports the loss during the hold, and delivers other records once."""
     lake.produce_both(10)
     options = {} if limit is None else {"maxOffsetsPerTrigger": limit}
     controller.pause(lake.orders)
@@ -86,9 +86,7 @@ def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     until(lambda: lake.rows() == lake.produced(lake.returns), query)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records({TopicPartition(lake.orders, 3): 6})
-    controller.pause(
-        lake.returns
-    )  # the held partitions change, so all are checked again
+    controller.pause(lake.returns)  # a change of the held partitions triggers a check
     line = f"{lake.orders}:3: the 6 records from offset 0 on are deleted already"
     until(lambda: last(query).get("heldLost") == line, query)
     controller.skip(f"{lake.orders}:3", to=6, reason="retention")
@@ -103,8 +101,8 @@ def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
 
 @pytest.mark.contract("S8")
 @pytest.mark.nightly
-def test_a_driver_killed_in_a_batch_that_skips(lake):
-    """The driver is killed twice after one request: each run skips the same offsets."""
+def test_driver_killed_in_a_skipping_batch_repeats_the_skip(lake):
+    """The driver is killed twice after one request, and each run skips the same offsets."""
     driven = Driven(lake)
     lake.produce_both(50)
     driven.hold()
@@ -124,11 +122,12 @@ def committed(lake, group):
 
 
 @pytest.mark.contract("S7")
-def test_progress_is_committed_to_a_group_of_its_own(lake, controller, operator):
+def test_stream_commits_its_progress_to_a_group_of_its_own(lake, controller, operator):
     """
-    Held partitions lag; the command line shows it, as any tool does.
+    The command ``status`` shows the lag of held partitions, like any tool.
 
-    The last commit may come after the end of a run, which waits for it three seconds at most.
+    A run waits for its last commit for at most three seconds, so the commit may be
+    later.
     """
     lake.produce_both(10)
     group = f"progress-{lake.orders}"
@@ -147,8 +146,8 @@ def test_progress_is_committed_to_a_group_of_its_own(lake, controller, operator)
 
 
 @pytest.mark.contract("S7")
-def test_a_group_that_others_commit_to_is_refused(lake):
-    """With or without members: a fleet that is stopped would come back to other offsets."""
+def test_progress_group_with_commits_of_others_is_refused(lake):
+    """The group has no members, but a stopped fleet would resume at overwritten offsets."""
     group = f"fleet-{lake.orders}"
     tp = TopicPartition(lake.orders, 0)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
@@ -162,13 +161,15 @@ def test_a_group_that_others_commit_to_is_refused(lake):
 
 @pytest.mark.contract("S7")
 @pytest.mark.nightly
-def test_members_that_come_later_keep_their_offsets_and_no_batch_fails(lake, events):
-    """Kafka refuses the commits; one event reports it, and the stream tries again."""
+def test_progress_group_with_later_members_is_not_overwritten_and_no_batch_fails(
+    lake, events
+):
+    """Kafka refuses the commits; one event reports the refusal, and the stream retries."""
     group = f"progress-{lake.orders}"
     lake.produce(lake.orders, 5)
     query = lake.start(trigger=EVERY, commitGroup=group)
     until(lambda: len(committed(lake, group)) == 8, query)
-    # It commits nothing: its own offsets would stay, and the group would belong to
+    # The member commits nothing, because a stream refuses a group with commits of
     # others.
     member = KafkaConsumer(
         group_id=group, enable_auto_commit=False, **lake.broker.client_config

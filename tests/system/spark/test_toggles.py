@@ -1,4 +1,4 @@
-"""S1, many times: no batch that is planned after a pause moves held partitions."""
+"""Repeats promise S1: no batch that is planned after a pause reads held partitions."""
 
 import threading
 
@@ -11,8 +11,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(60
 
 
 @pytest.mark.contract("S1")
-def test_no_batch_after_a_hold_moves_the_held_topic(lake, controller):
-    """The pauses come under load, while records wait; none is lost or comes twice."""
+def test_no_batch_after_a_hold_reads_the_held_topic(lake, controller):
+    """The pauses start under load, and no record is lost or duplicated."""
     over = threading.Event()
     producer = KafkaProducer(**lake.broker.client_config, linger_ms=5)
     sent = []

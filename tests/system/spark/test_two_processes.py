@@ -1,4 +1,4 @@
-"""Two Python processes in one JVM: each decides for its own streams, and only for those."""
+"""Tests two Python processes in one JVM, each of which decides for its own streams."""
 
 import json
 
@@ -16,7 +16,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 class Host:
-    """The process of the tests, with a guest in its JVM."""
+    """The tests' process, with a guest process in its JVM."""
 
     def __init__(self, lake):
         gateway = lake.spark.sparkContext._gateway
@@ -42,20 +42,21 @@ def guest(lake):
     yield made
     session = made.session()
     for stream in () if session is None else session.streams().active():
-        stream.stop()  # otherwise the stream would run, and hold, as long as the JVM
+        stream.stop()  # otherwise the stream would run as long as the JVM
     made.process.kill()
     take_callbacks_back(lake.spark)
 
 
 def take_callbacks_back(spark):
     """
-    Let the JVM call this process again.
+    Make the JVM call this process again.
 
-    PySpark has one channel for all calls into Python, foreachBatch and listeners; it belongs
-    to the process that used it last, even after its end.
+    PySpark has one channel for all calls into Python, such as foreachBatch and
+    listeners. The channel belongs to the process that used it last, even after that
+    process has exited.
     """
     gateway = spark.sparkContext._gateway
-    # Other attributes are looked up in Java.
+    # ``getattr`` would look up a missing attribute in Java.
     here = gateway.__dict__.get("_callback_server")
     if here is not None:
         server = gateway.java_gateway_server
@@ -78,10 +79,10 @@ def options(lake):
 
 
 @pytest.mark.contract("S4")
-def test_a_second_process_neither_takes_over_nor_is_taken_over(
+def test_streams_of_two_processes_obey_only_their_own_process(
     lake, controller, guest, tmp_path
 ):
-    """S1, S4: a stream that runs goes on obeying the process that started it."""
+    """S1, S4: a running stream keeps obeying the process that started the stream."""
     lake.produce(lake.orders, 25)
     controller.pause(lake.orders)
     query = lake.start(trigger=EVERY)
@@ -100,15 +101,15 @@ def test_a_second_process_neither_takes_over_nor_is_taken_over(
 
 
 @pytest.mark.nightly
-def test_a_session_that_another_process_decides_for_is_refused(guest):
+def test_session_of_another_process_cannot_be_registered(guest):
     answer = guest.ask("register", is_new=False)
     assert "another process decides for the streams of this session" in answer
     assert "spark.newSession()" in answer
 
 
 @pytest.mark.nightly
-def test_hanging_process_blocks_no_other_process(lake, guest, tmp_path):
-    """S4: requests to the process fail in time, and it does not count as ended."""
+def test_hanging_process_does_not_block_another_process(lake, guest, tmp_path):
+    """S4: requests to the frozen process time out, but the process does not count as dead."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
     assert guest.ask("register", is_new=True) == ""
@@ -129,8 +130,8 @@ def test_hanging_process_blocks_no_other_process(lake, guest, tmp_path):
 
 
 @pytest.mark.nightly
-def test_streams_of_a_process_that_died_are_held(lake, controller, guest, tmp_path):
-    """S4: the streams are held; the other process starts new streams as usual."""
+def test_streams_of_a_killed_process_are_held(lake, controller, guest, tmp_path):
+    """S4: the other process starts new streams as usual."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))

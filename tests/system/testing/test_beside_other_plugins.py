@@ -1,4 +1,4 @@
-"""The pytest plugin beside those that many projects have."""
+"""Tests the test kit's pytest plugin together with other common plugins."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def test_records_come_beside_an_event_loop(topic, make_consumer):
 
 @pytest.fixture(scope="module")
 def others():
-    """Install the plugins before pytester changes the home folder."""
+    """Install the other plugins before pytester changes the home folder."""
     return packages_of("pytest-asyncio pytest-randomly pytest-cov")
 
 
@@ -60,7 +60,7 @@ def others():
     ],
     ids=["no xdist", "cov and xdist"],
 )
-def test_the_fixtures_work_beside_asyncio_and_randomly(
+def test_fixtures_work_with_pytest_asyncio_and_pytest_randomly(
     others, pytester, monkeypatch, options
 ):
     monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)

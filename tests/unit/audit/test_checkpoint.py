@@ -83,7 +83,7 @@ def test_violation_names_its_batch_and_hold():
 
 @pytest.mark.contract("S5")
 def test_stream_that_obeys_a_hold_passes():
-    """The held partition does not advance during the hold, and it advances afterwards."""
+    """The held partition does not advance during the hold, but it advances afterwards."""
     files = log(
         (1000.0, orders(10, 10)),
         (1200.0, orders(10, 20)),
@@ -122,7 +122,7 @@ def test_first_remaining_batch_after_deleted_batches_is_not_a_violation():
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
 
-def test_held_new_partition_starts_at_0_and_violates_when_its_offset_moves():
+def test_new_partition_under_a_hold_is_a_violation_once_its_offset_leaves_0():
     files = log((1000.0, orders(10)), (5000.0, orders(10, 0)), (6000.0, orders(10, 9)))
     rows = rows_of(files, held(1100.0, scope="orders:1"))
     assert verdicts(rows) == {"orders:0": KEPT, "orders:1": VIOLATED}
@@ -153,7 +153,7 @@ def test_batch_after_a_gap_is_judged_by_the_whole_time_of_the_gap(span, verdict)
 
 
 def test_clock_skew_leaves_more_batches_unjudged():
-    """A hold that ended by the stream's clock may be in force by the broker's clock."""
+    """A hold that is over by the stream's clock may be in force by the broker's clock."""
     files = log((1000.0, orders(10)), (1500.1, orders(20)))
     span = held(1100.0, 1500.0)
     assert verdicts(rows_of(files, span)) == {"orders:0": KEPT}

@@ -208,7 +208,7 @@ def test_topic_that_could_not_be_read_is_not_complete():
     assert history_since([], None) > 1e9
 
 
-def test_an_unreadable_record_leaves_no_gap():
+def test_unreadable_record_leaves_no_gap():
     places = [
         place_of(number, b"x", value, 100.0)
         for number, value in enumerate((b"\xff", b"[" * 100_000, b"[]"))

@@ -209,7 +209,7 @@ def test_deleted_judge_frees_its_facts():
 
 
 def rebalancing(count, *, flows):
-    """Let three members own a partition in turn, or one member own it again and again."""
+    """Let three members own a partition in turn, or one member own it repeatedly."""
     fleet = [MemberJournal(name) for name in ("abc" if flows else "a")]
     for number in range(count):
         one = fleet[number % len(fleet)].until(1000.0 + 10 * number)
@@ -357,7 +357,7 @@ def test_offset_skipped_at_the_end_of_a_poll_counts_as_not_delivered():
     assert texts == ["no member delivered acknowledged offsets 5 to 5"]
 
 
-def test_the_evidence_of_a_gap_names_its_first_and_last_offset():
+def test_evidence_of_a_gap_names_its_first_and_last_offset():
     member = MemberJournal().then("working", order="key").assigned(TP)
     member.poll(TP, 0, 5).handle(TP, 0, 4)
     late = MemberJournal("b").until(1010.0).assigned(TP, generation=2)

@@ -70,7 +70,7 @@ def test_missing_part_is_reported(tmp_path, missing):
 
 
 def test_lines_missing_from_a_part_are_reported(tmp_path):
-    """Only the last part may end early, as its process was killed."""
+    """Only the last part may end early, because its process was killed."""
     _, second, *_ = written(tmp_path)
     lines = second.read_text().splitlines(keepends=True)
     for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
@@ -82,7 +82,7 @@ def test_lines_missing_from_a_part_are_reported(tmp_path):
     assert "follows the end of its part" in run(tmp_path).stderr
 
 
-def test_a_copy_of_a_part_counts_once(tmp_path):
+def test_copy_of_a_part_counts_once(tmp_path):
     """The copy may have been made before the part was complete."""
     parts = written(tmp_path)
     shutil.copy(parts[1], tmp_path / "copy.journal")
@@ -194,7 +194,7 @@ def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_starts(
         assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert wrote <= len(found) <= wrote + 1  # the child may not report the last
+    assert wrote <= len(found) <= wrote + 1  # the last entry may be unreported
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])
@@ -220,7 +220,7 @@ def test_pipe_in_place_of_a_journal_is_refused(tmp_path):
         assert f"{name} is not a regular file" in done.output
 
 
-def test_an_endless_line_is_refused(tmp_path, monkeypatch):
+def test_endless_line_is_refused(tmp_path, monkeypatch):
     """The reader stops before the end of a file of zeros."""
     monkeypatch.setattr(stream, "_LONGEST", 1 << 20)
     (path,) = one_file(tmp_path)

@@ -104,7 +104,7 @@ def test_trace_draws_a_hold_exactly_where_a_delivery_would_be_a_violation(fleet)
                 assert is_drawn == run.is_wrong
 
 
-def test_each_group_has_lanes_of_its_own():
+def test_each_group_has_separate_lanes():
     one = MemberJournal("a", group="billing").assigned(TP).poll(TP, 0, 5)
     one.pause("orders").poll(TP, 5, 7)
     two = MemberJournal("b", group="audit").assigned(TP).poll(TP, 0, 9)
@@ -141,7 +141,7 @@ def rows_of(text):
     }
 
 
-def test_a_trace_has_rows_of_owners_holds_records_and_findings():
+def test_trace_has_rows_of_owners_holds_records_and_findings():
     member = MemberJournal("a", at=0).assigned(TP).poll(TP, 0, 5).pause("orders")
     member.poll(TP, 5, 7).resume("orders").revoked(TP)
     rows = rows_of(collected(member).trace())

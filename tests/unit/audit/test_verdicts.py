@@ -55,23 +55,23 @@ CAUSES = {
     "a hold that is later than the history": f"{ENDS}: operator:eve held orders later, "
     "as entry 5 of a proves",
     "a hold that the history lacks": LACKS,
-    "a hold that topics that were read just now lack": LACKS,
+    "a hold that is missing from topics read just now": LACKS,
     "a history of another cluster": "the holds topics are of the cluster west, and a was "
     "on east",
     "journals of two clusters": "a was on the cluster east and b on west: judge each "
     "cluster by itself",
     "records before those that the topic still has": "the topic's records before offset 5 "
     "are deleted",
-    "records of which no producer tells": "no journal shows the written records: give "
+    "records that no producer's journal lists": "no journal shows the written records: give "
     "producers' journals, or the topic (audit --against-topic)",
-    "offsets that are left out of a poll": "offsets 20 to 26 had no record, in a topic "
+    "offsets that a poll omits": "offsets 20 to 26 had no record, in a topic "
     "that is not compacted and of which no transaction was read: audit --against-topic "
     "tells",
     "offsets that the topic has deleted since": "offsets 20 to 26 had no record, in a "
     "topic that is not compacted and of which no transaction was read: the topic has "
     "deleted them since",
-    "the second of three owners in turn is gone": "the journal of b is missing: entry 2 "
-    "of c begins where it committed",
+    "three successive owners, the second of which has no journal": "the journal of b is "
+    "missing: entry 2 of c begins where it committed",
 }
 
 
@@ -85,9 +85,9 @@ def test_unjudged_check_names_its_cause(name, cause):
 @pytest.mark.parametrize(
     "name",
     [
-        "offsets without a record in any other topic",
+        "offsets without records in any other topic",
         "offsets that the topic has deleted since",
-        "two members without a group, of which one jumps over offsets",
+        "two members without a group, one of which skips offsets",
     ],
 )
 def test_audit_counts_offsets_without_a_record(name):

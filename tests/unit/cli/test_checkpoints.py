@@ -27,7 +27,7 @@ def checkpoint(folder, files):
 
 @pytest.fixture
 def audited(tmp_path):
-    """``audited(files, *more)`` audits a stream of a group whose topic was held."""
+    """``audited(files, *more)`` audits a stream of a group with a held topic."""
     history = tmp_path / "history.json"
     history.write_text(history_of("orders", 1100.0, 5000.0))
 

@@ -208,7 +208,7 @@ def test_page_and_its_json_have_different_etags(console):
 
 
 @pytest.mark.parametrize("path", ["/", GROUP, "/history", "/place"])
-def test_head_has_the_status_and_type_of_get(console, path):
+def test_head_request_has_the_status_and_content_type_of_get(console, path):
     client = console.client(accept="application/json")
     head, answer = client.head(path), client.get(path)
     assert head.status_code == answer.status_code
@@ -275,7 +275,7 @@ def test_form_sent_by_a_program_is_refused(console):
     [b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"],
     ids=["empty", "list", "number", "nested", "not UTF-8"],
 )
-def test_body_that_is_not_an_object_of_texts_is_refused(console, body):
+def test_body_that_is_not_a_json_object_of_strings_is_refused(console, body):
     client = console.client(**{"content-type": "application/json"})
     assert client.post("/place", content=body).status_code == 400
 

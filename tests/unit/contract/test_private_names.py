@@ -240,7 +240,7 @@ def test_exception_metadata_has_the_fields_that_we_set():
 
 @pytest.mark.parametrize("name", ["ConsumerRecord", "TopicPartition"])
 def test_typed_record_and_partition_have_upstreams_fields(name):
-    """A type checker reads our classes; at run time kafka-python's are used."""
+    """A type checker reads our classes, but kafka-python's classes are used at run time."""
     structs = import_module("safeconsumer._kafka.structs")
     tree = ast.parse(Path(structs.__file__).read_text("utf-8"))
     (ours,) = (

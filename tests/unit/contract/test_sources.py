@@ -93,7 +93,7 @@ def test_packages_use_only_clocks_locks_and_queues_that_a_world_simulates():
 
 
 def test_only_the_listed_waits_take_a_lock_in_python_code():
-    """Other waits use an ``InterruptibleEvent``, so that an interrupt leaves no lock held."""
+    """Every other wait uses an ``InterruptibleEvent``, which leaves no lock held."""
     found = {
         (name, node.attr)
         for name, tree in sources()

@@ -197,7 +197,7 @@ def damaged(target):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_each_seed_is_read(target):
+def test_each_seed_is_read_by_its_target(target):
     for seed in target.seeds:
         target.feed(seed)
 

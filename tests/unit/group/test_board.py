@@ -68,7 +68,7 @@ def test_board_drops_old_reports_even_if_no_view_is_requested():
     assert len(topics.board._last) < 700
 
 
-def test_a_stopped_member_is_named_while_kafka_lists_it():
+def test_stopped_member_is_named_while_kafka_lists_it():
     """A static member does not leave the group when it closes."""
     topics = Topics()
     topics.report("a")
@@ -252,7 +252,7 @@ class Fed(Topics):
 
 
 class Following:
-    """A follower whose threads have not started, and the topics that it reads."""
+    """A follower with threads that have not started, and the topics that it reads."""
 
     def __init__(self, patch):
         self.fed = Fed()

@@ -121,7 +121,7 @@ BROKER = 1_000_000.0
 
 
 class Reading:
-    """A reader whose wall clock is wrong, and a writer."""
+    """A reader with a wrong wall clock, and a writer."""
 
     def __init__(self, ahead, *, writes=True):
         self.passed = 0.0
@@ -168,7 +168,7 @@ def test_every_member_counts_as_silent_without_new_records(ahead):
     assert reading.now(BROKER + 3) == BROKER + 3
 
 
-def test_a_record_after_the_first_wait_sets_the_time():
+def test_record_after_the_first_wait_sets_the_time():
     reading = Reading(20.0)
     reading.now(BROKER)
     reading.passed += 1

@@ -34,7 +34,7 @@ def test_history_has_an_entry_for_each_change_of_a_hold():
     assert whats(*several) == ["held", "extended", "held again", "lifted", "held"]
 
 
-def test_a_reset_is_an_entry_with_its_partitions_and_target():
+def test_reset_is_an_entry_with_its_partitions_and_target():
     first = Reset((("t", 0, 3),), asked="3")
     later = Reset((*first.to, ("t", 1, 0), ("u", 0, 0)), asked="earliest")
     moves = [None, first, later]

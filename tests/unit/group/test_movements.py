@@ -23,7 +23,7 @@ pytestmark = pytest.mark.contract("G10")
 
 
 def under_a_reset(*seen, committed=4, **known):
-    """Return a view of a group whose partitions 0 and 1 are moved to 4."""
+    """Return a view of a group with a reset of partitions 0 and 1 to offset 4."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4), ("t", 1, 4)), (), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
     view = viewed(*seen)

@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused when they are made."""
+"""Settings that cannot work are refused at construction."""
 
 import inspect
 import re
@@ -39,12 +39,12 @@ from tests.harness.listing import short
     ],
     ids=short,
 )
-def test_a_bad_setting_is_refused(setting):
+def test_bad_setting_is_refused(setting):
     with pytest.raises(ControlSettingError):
         Control(**setting)
 
 
-def test_a_password_is_not_printed():
+def test_password_is_not_printed():
     secret = Control(client_configs={"sasl_plain_password": "hunter2"})
     assert "hunter2" not in repr(secret)
 
@@ -89,7 +89,7 @@ def test_settings_are_unaffected_by_later_changes_of_the_given_dict():
     assert control.client_configs == {"sasl_plain_username": "alice"}
 
 
-def test_a_consumer_without_a_group_cannot_be_controlled(safe):
+def test_consumer_without_a_group_cannot_be_controlled(safe):
     with pytest.raises(ControlSettingError, match="group_id"):
         safe(group_id=None, control=Control(trust_topic=True))
 
@@ -159,7 +159,7 @@ def test_topic_that_would_lose_holds_is_reported_as_unsuitable(facts, word):
     assert word in fault
 
 
-def test_a_hidden_topic_is_not_called_missing():
+def test_hidden_topic_is_not_called_missing():
     """Kafka returns the same error for a topic that does not exist."""
 
     def described(names):

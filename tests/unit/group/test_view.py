@@ -590,7 +590,7 @@ def test_preview_of_a_group_with_unknown_members_is_unknown():
         *("fewer holds", "all holds", "more holds"),
     ],
 )
-def test_doctor_judges_members(view, expected):
+def test_doctor_ranks_the_findings_about_members(view, expected):
     for (rank, what), (wanted, text) in zip(found(view), expected, strict=True):
         assert (rank, text in what) == (wanted, True), what
 

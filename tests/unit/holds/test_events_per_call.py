@@ -134,7 +134,7 @@ def _steps(call):
         nonlocal count
         count += event == "call"
 
-    gc.disable()  # callbacks of the collector are not part of the call
+    gc.disable()  # callbacks of the garbage collector are not part of the call
     sys.setprofile(step)
     try:
         call()

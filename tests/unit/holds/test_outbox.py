@@ -270,7 +270,7 @@ def test_hook_whose_repr_changes_is_logged_under_its_first_repr(caplog):
 
 
 class Full(logging.Handler):
-    """A log whose disk is full."""
+    """A log handler that fails as if its disk were full."""
 
     def emit(self, record):
         raise OSError(record.getMessage())

@@ -289,7 +289,7 @@ def test_pause_in_a_handler_at_any_point_of_a_call_is_applied_by_the_call(
 
 
 def test_new_state_is_stored_without_a_point_where_a_handler_can_run():
-    """Python runs handlers after calls and at backward jumps, and the stores have neither."""
+    """Python runs handlers after calls and at backward jumps; the stores contain neither."""
     steps = list(dis.get_instructions(ledger.PauseLedger._store))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
     between = {one.opname for one in steps[stores[0] : stores[-1]]}

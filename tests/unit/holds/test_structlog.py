@@ -119,7 +119,7 @@ def test_line_without_structlog_equals_the_line_that_structlog_would_write(caplo
     assert [record.getMessage() for record in caplog.records] == [line]
 
 
-def test_half_imported_structlog_is_not_configured_yet(caplog, monkeypatch):
+def test_partly_imported_structlog_does_not_count_as_configured(caplog, monkeypatch):
     """Another thread may be importing structlog at that time."""
     monkeypatch.setitem(sys.modules, "structlog", ModuleType("structlog"))
     with caplog.at_level(logging.INFO, logger="safeconsumer"):

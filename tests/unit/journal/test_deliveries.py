@@ -1,4 +1,4 @@
-"""Runs of records are written so that a missing record never looks delivered."""
+"""Deliveries are recorded so that a missing record never looks delivered."""
 
 import gc
 import tracemalloc

@@ -1,4 +1,4 @@
-"""The request that describes groups of KIP-848, which kafka-python lacks."""
+"""Tests the request that describes KIP-848 groups, which kafka-python lacks."""
 
 from types import SimpleNamespace
 

@@ -43,7 +43,7 @@ def admin_of(broker, answer):
 
 
 def offsets(request):
-    """Respond that each group has committed offset 7 of t, or with the group's error."""
+    """Respond with the committed offset 7 of t for each group, or with the group's error."""
     partition = SimpleNamespace(
         partition_index=0,
         error_code=0,
@@ -69,7 +69,7 @@ def offsets(request):
 
 
 def brokers(request):
-    """Respond that broker 3 coordinates each group, or with the group's error."""
+    """Respond with broker 3 as the coordinator of each group, or with the group's error."""
 
     def row(name):
         error = REFUSED.get(name)

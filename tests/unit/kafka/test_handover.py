@@ -103,7 +103,7 @@ def test_invalid_payload_has_no_marks(payload):
 
 
 @given(marks, marks, marks)
-def test_merging_depends_on_neither_order_nor_repetition(a, b, c):
+def test_merged_marks_depend_on_neither_order_nor_repetition(a, b, c):
     assert merge(a, merge(b, c)) == merge(merge(c, a), b) == merge(merge(a, b), {**c})
     assert merge(a, a) == a
 

@@ -65,7 +65,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer):
     ],
     ids=short,
 )
-def test_text_and_the_scope_of_a_hold_are_valid_targets(consumer, text, same, covers):
+def test_text_or_scope_of_a_hold_is_a_valid_target(consumer, text, same, covers):
     """P3: a text is a target in the notation of the command line."""
     consumer.pause(text)
     assert consumer.quiet() == covers

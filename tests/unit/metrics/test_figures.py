@@ -299,7 +299,7 @@ def test_delivering_records_calls_no_metrics_code(safe):
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)
-    values(consumer)  # figures were read before
+    values(consumer)  # the figures have been read once
     answer(consumer, tp, 0, batch(0, 1000))
     called = set()
 

@@ -237,7 +237,7 @@ def item(**since):
 @pytest.mark.parametrize(
     ("installed", "count"), [("3.5.7", 1), ("4.1.2", 1), ("4.2.0", 2), ("4.10.0", 2)]
 )
-def test_test_for_a_newer_spark_is_deselected_and_not_skipped(
+def test_suite_deselects_tests_for_a_newer_spark_and_skips_none(
     monkeypatch, installed, count
 ):
     """A deselected test is not listed, because each listed test must run somewhere."""

@@ -262,7 +262,7 @@ def of_query(lab, name, latest=LATEST, number=7):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
-def test_only_the_named_query_of_two_skips_a_shared_partition(lab, stops):
+def test_only_the_named_one_of_two_queries_skips_a_shared_partition(lab, stops):
     """A query with a failed batch has stopped, and restarts after the skip."""
     of_query(lab, "archive")
     of_query(lab, "billing")
@@ -560,7 +560,7 @@ class Committing:
         self.committer = Committer(group, self.failures.append)
 
     def batch(self, end):
-        """Commit the end of a batch, and return the offset that the group then has."""
+        """Commit the end of a batch, and return the group's committed offset."""
         for _ in range(2):  # the second batch starts when the first is done
             self.committer.commit({ORDERS: end}, "nightly")
             taken(self.group.asked)

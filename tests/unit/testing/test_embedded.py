@@ -76,7 +76,7 @@ def test_topic_that_kafka_would_refuse_is_refused(broker, name, partitions):
         broker.create_topic(name, partitions)
 
 
-def test_topics_can_grow_and_be_deleted(broker, clients):
+def test_topics_can_get_more_partitions_and_be_deleted(broker, clients):
     broker.create_topic("orders", 1)
     broker.add_partitions("orders", 3)
     consumer = clients.consumer(KafkaConsumer)

@@ -62,7 +62,7 @@ def test_markers_select_the_tests_for_each_kind_of_broker(
     assert len(outcomes) == 4
 
 
-def test_test_that_uses_a_broker_without_a_marker_is_an_error(pytester):
+def test_use_of_a_broker_without_a_marker_is_an_error(pytester):
     pytester.makepyfile(
         "import pytest\n"
         "@pytest.fixture\n"

@@ -261,7 +261,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:
     Worker(consumer, handle, order="key")
     Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
-    Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
+    Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such way
     use(serve)
 
 

@@ -209,7 +209,9 @@ def test_six_dead_letters_without_a_success_exceed_the_ratio():
     share=st.floats(0.0, 1.0),
     phase=st.floats(0.0, 1.0, exclude_max=True),
 )
-def test_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
+def test_steady_rate_below_the_limit_never_counts_as_exceeded(
+    sample, limit, share, phase
+):
     """In a sample, an evenly spread rate is off by two records at most."""
     rate = share * max(0.0, limit - 2 / sample)
     failing = FailureRatio(sample)

@@ -423,7 +423,7 @@ def test_process_that_exits_instead_of_handling_a_record_is_replaced(
 
 @pytest.mark.parametrize("where", ["_start_child", "_first_message"])
 def test_failure_to_start_a_process_fails_no_record(where):
-    """Examples are too many open files, or a first message that cannot be read."""
+    """A process may fail to start because of too many open files or an unreadable message."""
 
     def fail(*_its):
         raise RuntimeError(FROM_OUTSIDE)

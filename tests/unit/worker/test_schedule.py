@@ -474,7 +474,7 @@ class Watched(Slot):
     def __init__(self):
         self.seen = []
         super().__init__()
-        self.index, self.began = 99, -1.0  # of the last record
+        self.index, self.began = 99, -1.0  # the last record's fields
 
     def __setattr__(self, name, value):
         if name == "task" and value is not None:

@@ -1,7 +1,7 @@
 """
-Both decoders read the same records from a real broker (P15).
+Tests that both decoders read the same records from a real broker (P15).
 
-All fields of records are compared, and the positions at the end.
+The tests compare all fields of the records, and the final positions.
 """
 
 import pytest
@@ -46,8 +46,10 @@ def _alike(make, topic, **config):
 
 @pytest.mark.contract("P15")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(make_consumer, make_producer, kafka_topic, codec):
-    """Nulls, headers, sizes from nothing to many kilobytes, times of every age."""
+def test_both_decoders_read_the_same_records_of_every_codec(
+    make_consumer, make_producer, kafka_topic, codec
+):
+    """The records have nulls, headers, various sizes, and old and new timestamps."""
     topic = kafka_topic(partitions=1)
     producer = make_producer(compression_type=codec, linger_ms=50)
     for number in range(200):

@@ -22,7 +22,7 @@ _Api = ApiVersionsResponse.ApiVersion
 
 @frozen
 class Exchange:
-    """A request and the bytes of its response; requests of a connection count from 1."""
+    """A request and the bytes of its response, with numbers from 1 in each connection."""
 
     request: Any
     answer: bytes
