@@ -25,7 +25,7 @@ from safeconsumer.testing.embedded import EmbeddedBroker
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT,...",
-    help="Play on this cluster, which must ask for no login and no TLS. The demo's "
+    help="Play on this cluster, which must require no login and no TLS. The demo's "
     "topics and groups have names of their own there and are removed afterwards.",
 )
 @click.option(

@@ -360,7 +360,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
     over = [one for one in plan.renewed if one not in lacked]
     yield from _rows("held", done.acknowledged)
     yield from _rows("held already, unchanged", plan.unchanged)
-    yield from _rows("renewed, as it was over or may have been", over)
+    yield from _rows("renewed, as it ended or may have ended", over)
     yield from _rows(f"renewed, as {LACKED}", lacked)
     yield from _rows("instead of", plan.replaced)
     yield _covers_text(plan)
@@ -662,10 +662,10 @@ def reset_offsets(
             done = change.carried_out(operator, plan_of(view, action, operator), flags)
             if done is None:
                 return
-            with reporting("asked for", done.acknowledged):
+            with reporting("requested", done.acknowledged):
                 view = operator.look(group, is_strict=True, has_lags=False)
                 commit_for_empty_group(operator.admin, view, found)
                 lines = [text for kind, text in done.plan.points if kind == "note"]
                 if moved.seconds is None:
-                    lines.append("asked for: wait moved shows when it is done")
-                change.finish(operator, done, lines, "asked for", moved)
+                    lines.append("requested: wait moved shows when it is done")
+                change.finish(operator, done, lines, "requested", moved)

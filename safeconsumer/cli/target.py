@@ -85,7 +85,7 @@ def _function(name: str, found: object) -> Callable[[], object]:
         signature.bind()
     except TypeError as error:
         problem = (
-            f"{name}{signature} cannot be called with nothing; a handler goes into a "
+            f"{name}{signature} cannot be called without arguments; a handler goes into a "
             f"Worker: def worker(): return Worker(consumer, handle)"
         )
         raise TargetError(problem) from error

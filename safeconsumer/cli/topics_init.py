@@ -65,7 +65,7 @@ def control() -> None:
     "--replication",
     type=click.IntRange(1),
     default=None,
-    help="Replicas of each topic; 3 where there are 3 brokers, else 1, by default.",
+    help="Replicas of each topic; by default 3 if there are 3 brokers, else 1.",
 )
 @connection_options
 @click.pass_context
@@ -176,7 +176,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
     lines = [
         "# Set these for your principals, groups and topics. Members must not be able",
         f"# to write {settings.holds_topic}: its writers can place and lift holds.",
-        "# Operators need Read of groups and of their topics for one thing alone: that",
-        "# reset-offsets moves a group without members.",
+        "# Operators need Read of groups and of their topics only so that",
+        "# reset-offsets can move a group without members.",
     ]
     Output().lines([*lines, *(one.command() for one in found)])

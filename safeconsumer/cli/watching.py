@@ -204,7 +204,7 @@ def wait(
 
 def _condition(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if not words or words[0] not in {"quiet", "flowing", "moved"}:
-        message = "give what to wait for: wait quiet, wait flowing, or wait moved"
+        message = "name a state: wait quiet, wait flowing, or wait moved"
         raise CommandError(message)
     return words[0], tuple(words[1:])
 

@@ -197,7 +197,7 @@ class HoldsTopic:
             _ask_about(self._admin, self._name).add_done_callback(self._note_id)
         self._progress.note_turn(began, _TURN_SECONDS, at)
         if error is not None:
-            self._progress.lose(f"cannot be read on: {error.str()}")
+            self._progress.lose(f"cannot be read further: {error.str()}")
         return found
 
     def _note_end(self, asked_at: int, future: Any) -> None:  # noqa: ANN401 - confluent-kafka's future

@@ -59,7 +59,7 @@ def _problem(request: Request, error: Exception) -> Response:
 def _not_found(request: Request, _: Exception) -> Response:
     where = "start from the list of groups"
     if state_of(request).setup.is_read_only:
-        where += "; a console with --read-only has no page that changes something"
+        where += "; a console with --read-only has no page that changes holds"
     return Problem(404, "there is no such page", where).answer(request)
 
 

@@ -389,7 +389,7 @@ def _refusal(given: Mapping[str, str], known: _Lookup, now: Plan) -> Problem:
         return impossible
     changed = "This is not what was previewed. " if given.get("agreed") else ""
     what = "".join(f"{one.why}. " for one in now.needs if one.why)
-    ask = "Look at what it would do now."
+    ask = "Look at its effect now."
     if now.to_agree is not None:
         ask = f"Agree first: {now.to_agree}."
     found = known.completed(now)

@@ -155,7 +155,7 @@ def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
     for name in given:
         if name not in takes:
             title = f"{name[:60]!r} is not a parameter of {request.url.path}"
-            raise Problem(400, title, f"it may have {', '.join(takes)}")
+            raise Problem(400, title, f"it accepts {', '.join(takes)}")
 
 
 def answer(snapshot: Snapshot, **members: object) -> Response:

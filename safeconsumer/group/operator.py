@@ -82,8 +82,8 @@ class Operator:
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses a
             request.
-        ControlTopicError: from every method that reads the holds topic, if it does not
-            exist.
+        ControlTopicError: from every method that reads the holds topic, if that topic
+            does not exist.
     """
 
     def __init__(

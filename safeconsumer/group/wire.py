@@ -282,7 +282,7 @@ def of_type(kind: type[Kind], value: object) -> Kind:
 
 
 def within(value: Number, least: float, most: float) -> Number:
-    """Return a number if it is between two others, both included."""
+    """Return a number if it is between two limits, both included."""
     if not least <= value <= most:
         raise ValueError
     return value

@@ -20,7 +20,11 @@ One number, or one for each value of a label or of two; None: no value now.
 
 @runtime_checkable
 class OtherMember(Protocol):
-    """The view of a consumer of ``safeconsumer.clients`` for metrics; any thread."""
+    """
+    The view of a consumer of ``safeconsumer.clients`` for metrics.
+
+    Any thread may use it.
+    """
 
     ledger: PauseLedger
     client_id: str | None

@@ -25,7 +25,11 @@ class Aborted:
 
 
 class Log:
-    """The log of a partition, from ``start`` to before ``end``. For one thread only."""
+    """
+    The log of a partition, from ``start`` to before ``end``.
+
+    Only one thread may use it.
+    """
 
     def __init__(self, leader: int) -> None:
         self.leader = leader

@@ -22,7 +22,9 @@ from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 class Ticket:
     """
-    Tracks a task from its hand-out until each record has an answer. Any thread.
+    Tracks a task from its hand-out until each record has an answer.
+
+    Any thread may use it.
 
     A record that is done may be committed immediately. The failed records are decided
     on once all records have an answer.
@@ -162,7 +164,7 @@ class Batch:
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:
         """
-        Complete the given records, or all unanswered ones. Any thread.
+        Complete the given records, or all unanswered ones. Any thread may call this.
 
         A second answer changes nothing, nor does an answer for a revoked partition.
 
@@ -180,7 +182,9 @@ class Batch:
         self, error: Exception, indexes: int | Iterable[int] | None = None
     ) -> None:
         """
-        Report an error for the given records, or for all unanswered ones. Any thread.
+        Report an error for the given records, or for all unanswered ones.
+
+        Any thread may call this.
 
         The error has the same meaning as one that the handler of a :class:`Worker`
         raises. After a :class:`RetryLater` the records are delivered again after its

@@ -252,13 +252,19 @@ class Brakes:
         return self._is_throttled or bool(self._throttled)
 
     def may_come(self, tp: TopicPartition) -> bool:
-        """Return whether the last turn let more records of a partition come; any thread."""
+        """
+        Return whether the last turn let more records of a partition come.
+
+        Any thread may call this.
+        """
         kept_out = self._kept_out
         return None not in kept_out and tp not in kept_out
 
     def stalled_since(self) -> float | None:
         """
-        Return when the last record was completed, if all room is taken; any thread.
+        Return when the last record was completed, if all room is taken.
+
+        Any thread may call this.
 
         The result is None if there is room, or if holds other than the worker's cover
         all records.

@@ -84,7 +84,11 @@ class Emitter:
             raise stop
 
     def problems(self, age: float) -> list[str]:
-        """List the hooks that have not returned for ``age`` seconds. Any thread."""
+        """
+        List the hooks that have not returned for ``age`` seconds.
+
+        Any thread may call this.
+        """
         found: dict[str, list[float]] = {}
         for hook, seconds in self.takeover.stuck(age):
             found.setdefault(name_of(hook), []).append(seconds)
@@ -212,7 +216,9 @@ class ConsumerClient:
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
     ) -> None:
         """
-        Hold a scope for this many seconds, across rebalances by default. Any thread.
+        Hold a scope for this many seconds, across rebalances by default.
+
+        Any thread may call this.
 
         Raises:
             NotConsumedError: the consumer no longer consumes the scope.
@@ -230,7 +236,7 @@ class ConsumerClient:
         """
         Lift the worker's holds that have an expiry, when the worker stops.
 
-        Any thread.
+        Any thread may call this.
         """
         for owner in sorted({*OUTAGES, UNREADABLE}):
             self._consumer.resume_all(owner)
@@ -269,7 +275,11 @@ class ConsumerClient:
             self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
     def release(self) -> None:
-        """Let other code commit, poll and close again. Any thread; may be called twice."""
+        """
+        Let other code commit, poll and close again.
+
+        Any thread may call this, repeatedly.
+        """
         self.membership.release(self)
 
 

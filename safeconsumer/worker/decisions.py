@@ -76,7 +76,7 @@ class Decisions:
 
     def turn(self) -> float:
         """
-        Let the lanes that are due continue. For the polling thread only.
+        Let the lanes that are due continue. Only the polling thread may call this.
 
         Return the seconds until the next lane is due.
         """
@@ -90,7 +90,11 @@ class Decisions:
         return self.queue.turn()
 
     def obey(self) -> None:
-        """Apply the current holds to the queue; any thread, under no lock of the worker."""
+        """
+        Apply the current holds to the queue.
+
+        Any thread may call this, under no lock of the worker.
+        """
         self.queue.obey()
         self.outages.close_lifted()
 

@@ -170,7 +170,7 @@ def snapshot(  # noqa: PLR0913 - one for each source of numbers
     last_poll_at: float | None,
 ) -> Stats:
     """
-    Return the current numbers, and change nothing. Any thread.
+    Return the current numbers, and change nothing. Any thread may call this.
 
     The call holds the worker's lock while it counts records, but takes no lock of the
     consumer, because it reads the holds that were applied last.

@@ -29,7 +29,7 @@ _GIVEN_UP_AFTER = 60.0
 @define(eq=False, slots=False)
 class Commits:
     """
-    Commits the watermarks of open epochs. For the polling thread only.
+    Commits the watermarks of open epochs. Only the polling thread may use it.
 
     Attributes:
         succeeded: the number of commits that succeeded.
@@ -299,7 +299,7 @@ class Departures:
     Drains and commits running work before partitions leave, and drops the rest.
 
     Waits happen before an eager join, after a cooperative revocation, and at the stop.
-    For the polling thread only.
+    Only the polling thread may use it.
 
     Attributes:
         work: decides about the results of the records.

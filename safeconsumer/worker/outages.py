@@ -269,7 +269,11 @@ class Outages:
         }
 
     def problems(self) -> list[str]:
-        """Describe each topic that the breaker holds or is about to retry. Any thread."""
+        """
+        Describe each topic that the breaker holds or is about to retry.
+
+        Any thread may call this.
+        """
         with self._queue.kept.lock:
             now, topics = self._queue.clock(), self.held_topics()
         return [

@@ -292,7 +292,7 @@ class Pump:
 
     def healthy(self) -> Health:
         """
-        Return whether the pump is healthy, and its problems. Any thread.
+        Return whether the pump is healthy, and its problems. Any thread may call this.
 
         The result is the same as for :meth:`Worker.healthy`. The reasons also name a
         batch whose records have had no answer for ``Limits.age``, for example because
@@ -303,7 +303,7 @@ class Pump:
 
     def stats(self) -> Stats:
         """
-        Return the pump's current numbers. Any thread.
+        Return the pump's current numbers. Any thread may call this.
 
         The numbers are the same as for :meth:`Worker.stats`. Records in batches that
         are out count as ``running``; ``handler_seconds`` is empty, because a pump calls

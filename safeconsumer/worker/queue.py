@@ -108,7 +108,11 @@ class Queue:
     # ------------------------------------------------------------ holds of others
 
     def obey_if_changed(self) -> None:
-        """Apply the holds if they have changed. Any thread, under no lock of the worker."""
+        """
+        Apply the holds if they have changed.
+
+        Any thread may call this, under no lock of the worker.
+        """
         if self.ledger.view() is not self._obeyed:
             self.obey()
 
@@ -143,7 +147,7 @@ class Queue:
     # ------------------------------------------------------------ adding and removing
 
     def admit(self, epoch: Epoch) -> None:
-        """Queue an epoch's new records. For the polling thread only."""
+        """Queue an epoch's new records. Only the polling thread may call this."""
         self.obey_for(epoch)
         with self.kept.lock:
             if epoch.main and epoch.main.state is LaneState.IDLE:

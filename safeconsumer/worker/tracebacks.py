@@ -116,7 +116,7 @@ class KeptErrors:
 
     A program that reports an error to a pump continues in the call that caught the
     error and that refers to the batch. Keeping the frames of running calls costs
-    little, because few calls run at a time. Any thread.
+    little, because few calls run at a time. Any thread may call this.
     """
 
     def __init__(self) -> None:

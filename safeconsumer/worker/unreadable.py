@@ -24,7 +24,9 @@ _RETRY_SECONDS = 1.0
 @define(eq=False, slots=False)
 class Unreadable:
     """
-    Holds partitions whose next batch cannot be read. For the polling thread only.
+    Holds partitions whose next batch cannot be read.
+
+    Only the polling thread may use it.
 
     The hold expires like a handler's pause, and then the batch is fetched again, as
     many times as a failed record is tried. Then ``on_exhausted`` applies. ``stop``
@@ -106,7 +108,11 @@ class Unreadable:
         self._client.pause(scope, UNREADABLE, reason, seconds, Lifetime.WHILE_ASSIGNED)
 
     def problems(self, age: float) -> list[str]:
-        """Describe the batches that have been unreadable for ``age`` seconds. Any thread."""
+        """
+        Describe the batches that have been unreadable for ``age`` seconds.
+
+        Any thread may call this.
+        """
         now = self._clock()
         found = [(tp, one.unreadable) for tp, one in tuple(self._kept.epochs.items())]
         return [

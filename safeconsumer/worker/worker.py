@@ -438,7 +438,7 @@ class Worker:
         return health.examine(engine, self._runner.slots, age, problems=problems)
 
     def stats(self) -> Stats:
-        """Return the worker's current numbers. Any thread."""
+        """Return the worker's current numbers. Any thread may call this."""
         state = self._state
         return snapshot(
             state.value,

@@ -146,7 +146,7 @@ class Process:
         return True
 
     def _clear_up(self):
-        code_of(self._popen)
+        self._popen.wait()  # without a limit: the program has exited or was killed
         with contextlib.suppress(NotReachedError):  # a child may keep the pipe open
             end_of(self._listener, END_LIMIT)
         self.begin_to_end()

@@ -244,6 +244,15 @@ def test_exit_of_a_program_may_take_longer_on_a_busy_machine(machine):
     assert machine.now >= 40.0
 
 
+@pytest.mark.usefixtures("machine")
+def test_killed_program_may_exit_late_on_a_busy_machine(monkeypatch):
+    """The kernel ends it after many turns; the bound of a wait is over after 40 turns."""
+    with Process(PAUSES) as process:
+        late = threading.Timer(0.2, process._popen.kill)
+        monkeypatch.setattr(process._popen, "kill", late.start)
+    assert process.is_over
+
+
 def test_program_that_does_not_exit_in_time_keeps_running(machine):
     with subprocess.Popen(PAUSES) as process:  # noqa: S603 - ours
         with pytest.raises(subprocess.TimeoutExpired, match=r"after 20\.0 seconds"):

@@ -129,7 +129,9 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Send the requests without blocking; ``answer`` is called later. Any thread.
+        Send the requests without blocking; ``answer`` is called later.
+
+        Any thread may call this.
 
         Raises:
             RuntimeError: the consumer is closed.

@@ -369,7 +369,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._notes.forget()
 
     def membership(self) -> tuple[str, int]:
-        """Return the member id and generation, or "" and -1 outside a group; any thread."""
+        """
+        Return the member id and generation, or "" and -1 outside a group.
+
+        Any thread may call this.
+        """
         generation = self._generation
         if generation.generation_id < 0:
             return "", -1

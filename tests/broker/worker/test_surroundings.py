@@ -83,7 +83,7 @@ def test_forked_child_refuses_the_worker_of_its_parent(lab):
         for call in (running.worker.run, fresh.run, Pump(consumer).__enter__):
             assert is_true_in_child(lambda call=call: is_refused(call))
         health = running.worker.healthy
-        assert is_true_in_child(lambda: "in its parent" in str(health().reasons))
+        assert is_true_in_child(lambda: "in the parent" in str(health().reasons))
     lab.produce({0: ["v"] * 20})
     running.wait_done(2 * count)
     running.end()

@@ -424,7 +424,7 @@ def test_acknowledged_reset_is_reported_on_a_full_disk(team, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Output, "lines", full)
         printed = reset(team, team.topic, "--to", "3", status=FAILED)
-    line = f"asked for and acknowledged: {team.topic}; but the rest is not shown: "
+    line = f"requested and acknowledged: {team.topic}; but the rest is not shown: "
     assert printed.startswith(f"safeconsumer: {line}")
     assert team.committed() == dict.fromkeys(range(4), 3)
 
@@ -436,7 +436,7 @@ def test_acknowledged_reset_is_reported_after_an_interrupt(team, monkeypatch):
 
     monkeypatch.setattr(waiting, "wait_until", interrupted)
     asked = (team.topic, "--to", "3", "--wait", "30s")
-    line = f"asked for and acknowledged: {team.topic}; interrupted after that\n"
+    line = f"requested and acknowledged: {team.topic}; interrupted after that\n"
     ended = run(
         team, "reset-offsets", *asked, "--group", team.group, "--owner", "alice"
     )

@@ -461,7 +461,7 @@ def test_form_moves_offsets_once_and_exactly_as_previewed():
     form = fields_of(asked)
     edited = served.submit("/reset", form | {"to": "-200"})
     assert (edited.status_code, writer.written) == (409, [])
-    assert "previewed. Look at what it would do now." in edited.text
+    assert "previewed. Look at its effect now." in edited.text
     assert "Agree first" not in edited.text
     assert served.submit("/reset", form).status_code == 303
     assert targets(writer) == {

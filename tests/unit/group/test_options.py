@@ -286,7 +286,7 @@ def test_error_about_an_invalid_value_names_its_option(words, says):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("orders",), "give what to wait for: wait quiet, wait flowing, or wait moved"),
+        (("orders",), "name a state: wait quiet, wait flowing, or wait moved"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
     ],

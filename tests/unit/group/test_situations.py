@@ -412,7 +412,7 @@ def test_pages_show_the_verdicts(one):
         assert f'<span class="pill {level}">{words}</span>' in text
 
 
-def test_member_states_of_the_metrics_are_the_words_of_the_verdicts():
+def test_metrics_name_member_states_as_verdicts_do():
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
         verdicts.LOST, verdicts.STOPPED, verdicts.REPORTS_UNREAD, verdicts.UNMEASURED,

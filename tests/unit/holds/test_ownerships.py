@@ -37,7 +37,7 @@ def test_renewed_ownership_of_a_partition_counts_as_departed_and_gained():
     )
 
 
-def test_the_same_assignment_in_another_order_is_the_same_mapping():
+def test_reordered_assignment_is_the_same_mapping():
     lab = LedgerLab(owns=[A, B])
     before = lab.ledger.owned()
     assign_to(lab.ledger, [B, A])

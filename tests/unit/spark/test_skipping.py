@@ -600,7 +600,7 @@ def test_progress_and_losses_belong_to_the_data_cluster(group):
 
 
 @pytest.mark.contract("S8")
-def test_source_without_files_skips_nothing_in_any_folder(group):
+def test_source_without_access_to_files_reads_all_offsets(group):
     opening = Opening(PauseLedger(), group._clients)
     given = {"kafka.bootstrap.servers": "data:9092", "holds": "returns"}
     stream = opening.stream("s", options.parse(given), "sources/0")

@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer
 
 
-def test_a_record_comes(kafka_topic, make_producer, make_consumer, kafka_broker):
+def test_record_arrives(kafka_topic, make_producer, make_consumer, kafka_broker):
     assert kafka_broker.kind == "embedded"
     topic = kafka_topic(partitions=1)
     make_producer().send(topic, b"one").get(10_000)
@@ -22,7 +22,7 @@ def test_a_record_comes(kafka_topic, make_producer, make_consumer, kafka_broker)
     assert found == [b"one"]
 
 
-def test_a_rebalance_of_another_group_is_refused(force_rebalance, make_consumer):
+def test_rebalance_of_another_group_is_refused(force_rebalance, make_consumer):
     member = make_consumer(KafkaConsumer, group="billing")
     with pytest.raises(ValueError, match="is of group 'biling', .* of 'billing'"):
         force_rebalance("biling", "orders", member)
