@@ -304,10 +304,15 @@ class LedgerSubscription(SubscriptionState):
         TopicPartition, tuple[OwnedPartitionState, int, OffsetAndMetadata | None]
     ]:
         """Return each state, its number of moves, and its position for the application."""
-        position = self.undelivered.position
+        # A worker calls this before each poll, so it reads attributes without calls.
         with self._lock:
+            is_returned = self.undelivered.are_returned
             return {
-                tp: (state, state.moves, position(state))
+                tp: (
+                    state,
+                    state.moves,
+                    state._position if is_returned else state.before or state._position,
+                )
                 for tp, state in self.assignment.items()
             }
 
