@@ -42,6 +42,7 @@ def adopt(
     consumer._subscription.prepare(ledger)
     if isinstance(consumer._cluster, PauseSafeCluster):
         consumer._subscription.newest_id = consumer._cluster.known_id
+        consumer._subscription.is_missing = consumer._cluster.is_missing
         consumer._subscription.ask_ids = consumer._cluster.request_update
         consumer._cluster.on_ids = consumer._subscription.compare_ids
     consumer._fetcher.__class__ = PauseSafeFetcher
@@ -50,6 +51,8 @@ def adopt(
     coordinator = consumer._coordinator
     coordinator.__class__ = PauseSafeCoordinator
     coordinator.prepare(consumer._fetcher.wakeup)
+    if isinstance(consumer._cluster, PauseSafeCluster):
+        consumer._cluster.on_answer = coordinator.note_answer
     if hands_over:  # imported late: most consumers hand no pause over
         from safeconsumer._kafka.handover import hand_over  # noqa: PLC0415
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -16,6 +16,8 @@ from safeconsumer._kafka.pausing.subscription import Journal, id_text
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Owned
 from safeconsumer.holds.view import covers
+
+Place: TypeAlias = tuple[object, int, OffsetAndMetadata | None]
 
 
 class Membership:
@@ -156,8 +158,7 @@ class Membership:
         New partitions are read from their start. If unread records are deleted, reading
         continues at the first remaining record.
         """
-        self._subscription.skip_no_record()
-        self._coordinator.note_partitions()
+        self._coordinator.skip_no_record()
 
     @property
     def gone(self) -> int:
@@ -190,6 +191,15 @@ class Membership:
         moved_to: OffsetAndMetadata | None = getattr(state, "moved_to", None)
         return None if moved_to is None else int(moved_to.offset)
 
+    def moves(self, tp: TopicPartition) -> int:
+        """Return how often an owned partition's position was moved; 0 without a move."""
+        return getattr(self._subscription.assignment.get(tp), "moves", 0)
+
+    def places(self) -> Mapping[TopicPartition, Place]:
+        """Return each owned partition's ownership, number of moves, and position."""
+        found: Mapping[TopicPartition, Place] = self._subscription.places()
+        return found
+
     def leader_epoch(self, tp: TopicPartition) -> int:
         """Return the leader epoch of a partition's position; -1 if the epoch is unknown."""
         position = self._position(tp)
@@ -204,6 +214,12 @@ class Membership:
         known: bool | None
         known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
         return known
+
+    def committed(self, tp: TopicPartition) -> int | None:
+        """Return the known committed offset of an owned partition; None if unknown."""
+        state = self._subscription.assignment.get(tp)
+        committed: int | None = getattr(state, "committed", None)
+        return committed
 
     def ask_for_commits(self, tps: Iterable[TopicPartition], seconds: float) -> None:
         """

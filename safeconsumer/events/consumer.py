@@ -438,7 +438,8 @@ class TopicRecreated(Event):
     A topic was deleted and recreated; one of its partitions is read from the new topic.
 
     Positions, commits and fetched records of the old topic no longer count. Holds stay
-    in force.
+    in force. If a rebalance took the partitions away before the topic was recreated, no
+    event follows: the consumer has no position in the old topic any more.
 
     Attributes:
         position: the offset at which reading would have continued in the old topic;

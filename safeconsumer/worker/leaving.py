@@ -56,20 +56,31 @@ class Commits:
 
     # ------------------------------------------------------------ floors
 
-    def begin(self, epoch: Epoch) -> None:
+    def begin(self, epoch: Epoch, read_from: int | None) -> None:
         """
         Count an ownership's first offset as committed, if the group has a commit.
+
+        If only offsets without a record, such as a transaction's marker, lie between the
+        committed offset and the first offset, the next commit includes them.
 
         If the group is not known to have a committed offset, the first offset must be
         committed before any record is handled. Until then the ownership has no floor,
         and the partition's next owner would start where ``auto_offset_reset`` says. The
         same applies after a reset of the position, because the group's committed offset
         is then out of range.
+
+        Args:
+            epoch: the ownership.
+            read_from: the offset at which the poll that began the ownership started to
+                read; None if unknown.
         """
-        if epoch.reset or not self._client.membership.has_commit(epoch.tp):
+        group = self._client.membership
+        if epoch.reset or not group.has_commit(epoch.tp):
             self._due = min(self._due, self._clock())
-        else:
-            epoch.committed = epoch.progress.next_offset
+            return
+        epoch.committed = epoch.progress.next_offset
+        if read_from is not None and read_from == group.committed(epoch.tp):
+            epoch.committed = min(epoch.committed, read_from)
 
     def restart(self, epoch: Epoch) -> None:
         """Continue an epoch from its reset position, which becomes its new floor."""

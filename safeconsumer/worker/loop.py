@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.membership import Place
 from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import Brakes
@@ -78,8 +79,7 @@ class Engine:
         self._work: Decisions
         self._begun: Mapping[TopicPartition, object] | None = None
         self._unadmitted: Polled | None = {}
-        # The ownerships that have no epoch yet, each with its position before the poll.
-        self._unbegun: dict[TopicPartition, tuple[object, int]] = {}
+        self._before_poll: Mapping[TopicPartition, Place] = {}
         self.due_in = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
@@ -124,7 +124,7 @@ class Engine:
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
         )
-        self._note_unbegun()
+        self._before_poll = self._group.places()
         self._unadmitted = None  # None means unknown, until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
@@ -254,7 +254,7 @@ class Engine:
             tp, ownership, self._group.losses, start, self._group.leader_epoch(tp)
         )
         epoch.reset = self._group.reset_number(tp)
-        self.commits.begin(epoch)
+        self.commits.begin(epoch, self._start_of_poll(tp, ownership))
         return epoch
 
     def _floorless(self) -> Iterable[TopicPartition]:
@@ -393,15 +393,6 @@ class Engine:
                 self.brakes.refetched += sum(one.offset >= start for one in records)
         self._unadmitted = {}
 
-    def _note_unbegun(self) -> None:
-        # The program may have polled before it lent its consumer to the pump.
-        owned = self._group.owned()
-        self._unbegun = {}
-        for tp, ownership in owned.items() if owned is not self._begun else ():
-            position = self._group.position(tp)
-            if position is not None:
-                self._unbegun[tp] = ownership, position
-
     def _first_unadmitted(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> int | None:
@@ -415,16 +406,25 @@ class Engine:
             first, end = records[0].offset, records[-1].offset + 1
             is_next = start is not None and first < start <= end
             return start if is_next else first  # otherwise the program has sought
-        if start is None and self._unadmitted is None:
-            before, start = self._unbegun.get(tp, (None, None))
-            start = start if before is ownership else self._group.moved_to(tp)
-        if start is None:
+        if self._unadmitted is not None:
             return None
-        # A seek since the last turn may have moved the position away from that offset.
-        position, moved = self._group.position(tp), self._group.moved_to(tp)
-        if position is None or moved is None or moved <= start <= position:
-            return start
-        return moved
+        begun, moved = self._start_of_poll(tp, ownership), self._group.moved_to(tp)
+        if begun is None or start is None or (moved is not None and moved > start):
+            return begun
+        # An interrupted `make_room` has forgotten records before that position.
+        return min(start, begun)
+
+    def _start_of_poll(self, tp: TopicPartition, ownership: object) -> int | None:
+        # Returns the offset from which the last poll read, which is the position before
+        # the poll, or the target of a move since then.
+        before, moves, position = self._before_poll.get(tp, (None, 0, None))
+        if (
+            before is not ownership
+            or moves != self._group.moves(tp)
+            or position is None
+        ):
+            return self._group.moved_to(tp)
+        return int(position.offset)
 
     def _pass_gaps(self) -> None:
         # Offsets after the last record may have no record, such as a transaction's

@@ -126,18 +126,25 @@ def test_topic_recreated_under_a_hold_is_read_from_its_first_record(
 
 
 @pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("pattern", [None, "t$"])
 @simulated(seeds=1, nightly=5)
-def test_held_topic_that_was_missing_is_read_from_its_first_record(lab, *, is_held):
+def test_held_topic_that_was_missing_is_read_from_its_first_record(
+    lab, pattern, *, is_held
+):
     """A rebalance has ended the ownership; without a hold the reset policy decides."""
     lab.cluster.creates_topics = False
     (tp,) = lab.topic("t", records=OLD)
     quick = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
     reader = subscribed(lab, auto_offset_reset="latest", **quick)
+    if pattern is not None:
+        reader.consumer.unsubscribe()
+        reader.consumer.subscribe(pattern=pattern)
     reader.owns([tp])
     if is_held:
         reader.consumer.pause("t")
     lab.cluster.delete_topic("t")
     reader.until(lambda: not reader.consumer.assignment())
+    reader.poll(10)
     recreate(lab, 25)
     reader.owns([tp])
     reader.is_silent(seconds=5)
@@ -146,6 +153,7 @@ def test_held_topic_that_was_missing_is_read_from_its_first_record(lab, *, is_he
         reader.reads_new(25, 0)
     else:
         reader.is_silent(seconds=5)
+    assert reader.recreations() == []
 
 
 @pytest.mark.parametrize(

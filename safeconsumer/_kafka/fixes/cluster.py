@@ -54,6 +54,11 @@ class PauseSafeCluster(ClusterMetadata):
     the time of the request, in monotonic seconds; it returns whether to ask again.
     """
 
+    on_answer: Callable[..., object] = staticmethod(lambda **_: None)
+    """
+    Called after each answer is applied; ``is_of_all``: whether it has all topics.
+    """
+
     def known_id(self, topic: str) -> UUID | None:
         """Return the id of a topic; None if it is unknown, or Kafka is older than 2.8."""
         found: UUID | None = self._topic_ids.get(topic)
@@ -76,6 +81,7 @@ class PauseSafeCluster(ClusterMetadata):
                 is_older = self.on_ids(ids, self._asked_at)
         self.version += 1
         self._answered_topics = self._requested_topics
+        self.on_answer(is_of_all=self._answered_topics is None)
         wanted = self._wanted()
         asked = self._requested_topics
         is_older |= asked is not None and (wanted is None or not wanted <= asked)

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -619,11 +619,23 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def note_partitions(self) -> None:
         """Let the subscription record the partitions of its topics, if these are known."""
+        self._subscription.note_partitions(self._known_partitions())
+
+    def skip_no_record(self) -> None:
+        """Skip no unread record from now on; see the subscription's method."""
+        self._subscription.skip_no_record(self._known_partitions())
+
+    def _known_partitions(self) -> Mapping[str, Collection[int]]:
         # The leader records the partitions that it has assigned, because another join
         # will assign the partitions that its metadata has gained since.
         assigned = self._assignment_snapshot
+        known: Mapping[str, Collection[int]]
         known = self._metadata_snapshot if assigned is None else assigned
-        self._subscription.note_partitions(known)
+        return known
+
+    def note_answer(self, *, is_of_all: bool) -> None:
+        """Let the subscription note the topics that a metadata response lacks."""
+        self._subscription.note_answer(self._metadata_snapshot, is_of_all=is_of_all)
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
         # Returns whether the assignment has topics that are no longer subscribed. Added

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import math
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
@@ -124,6 +125,7 @@ class LedgerSubscription(SubscriptionState):
         ledger: the holds.
         ids: the object that decides when the ids of topics must be requested.
         newest_id: returns a topic's id in the newest metadata, or None.
+        is_missing: returns whether a topic does not exist by the newest metadata.
         ask_ids: requests new metadata.
         undelivered: the records that a poll has taken but not returned; to be used
             under upstream's lock.
@@ -151,6 +153,7 @@ class LedgerSubscription(SubscriptionState):
     def prepare(self, ledger: PauseLedger) -> None:
         self.ledger = ledger
         self.newest_id: Callable[[str], UUID | None] = lambda _: None
+        self.is_missing: Callable[[str], bool] = lambda _: False
         self.ask_ids: Callable[[], object] = tuple
         self.ids = TopicIds(ledger)
         self.undelivered = Undelivered()
@@ -165,6 +168,8 @@ class LedgerSubscription(SubscriptionState):
         self._pinned: frozenset[TopicPartition] | None = None
         # By topic, the first known number of partitions, and the id.
         self._first_seen: dict[str, tuple[int, UUID | None]] = {}
+        # The subscribed pattern, once metadata have named all topics that it matches.
+        self._answered_pattern: re.Pattern[str] | None = None
         self._skips_no_record = False
         self._is_whole = True
         self._is_settled = False
@@ -292,6 +297,24 @@ class LedgerSubscription(SubscriptionState):
             state = self.assignment.get(partition)
             position = None if state is None else self.undelivered.position(state)
         return None if position is None else int(position.offset)
+
+    def places(
+        self,
+    ) -> dict[
+        TopicPartition, tuple[OwnedPartitionState, int, OffsetAndMetadata | None]
+    ]:
+        """Return each state, its number of moves, and its position for the application."""
+        # A worker calls this before each poll, so it reads attributes without calls.
+        with self._lock:
+            is_returned = self.undelivered.are_returned
+            return {
+                tp: (
+                    state,
+                    state.moves,
+                    state._position if is_returned else state.before or state._position,
+                )
+                for tp, state in self.assignment.items()
+            }
 
     # If partitions of a response have departed, upstream would raise a KeyError, and
     # other partitions would wait for request_timeout_ms.
@@ -438,16 +461,22 @@ class LedgerSubscription(SubscriptionState):
             epoch = position.leader_epoch if is_back else -1
             self.seek(partition, OffsetAndMetadata(offset, "", epoch))
 
-    def skip_no_record(self) -> None:
+    def skip_no_record(self, topics: Mapping[str, Collection[int]]) -> None:
         """
         Read partitions that are added later from their start, even under ``latest``.
 
         ``latest`` keeps its meaning for the partitions that :meth:`note_partitions` has
         recorded. If unread records are deleted, the partition counts as held.
+
+        Args:
+            topics: the partitions of each topic that is known now.
         """
-        if not self._skips_no_record:
-            self._first_seen = {}
-        self._skips_no_record = True
+        with self._lock:
+            if not self._skips_no_record:
+                self._first_seen = {}
+                self._note_partitions(topics)  # the topics that exist already
+            self._skips_no_record = True
+            self._note_partitions(topics)
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
@@ -456,20 +485,49 @@ class LedgerSubscription(SubscriptionState):
         A topic that has fewer partitions now, or another id, was recreated. With
         another id, all its partitions count as added. Topics that are not given are
         forgotten, unless the subscription is a pattern.
+        While a worker has the consumer, all partitions of a topic that did not exist at
+        an earlier call count as added.
         """
-        noted = self._first_seen
+        with self._lock:
+            self._note_partitions(topics)
+
+    def _note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
+        noted, pattern = self._first_seen, self.subscribed_pattern
         now: dict[str, tuple[int, UUID | None]] = {}
-        if self.subscribed_pattern is not None:
+        if pattern is not None:
             now |= noted
+        is_complete = self._skips_no_record and pattern is not None
+        is_complete = is_complete and pattern is self._answered_pattern
         for topic, partitions in topics.items():
             count, topic_id = len(partitions), self.newest_id(topic)
-            least, first_id = noted.get(topic, (count, topic_id))
+            first = 0 if is_complete else count
+            least, first_id = noted.get(topic, (first, topic_id))
             if count:
                 is_same = topic_id is None or first_id in {None, topic_id}
                 now[topic] = (min(least, count) if is_same else 0, first_id or topic_id)
             elif topic in noted:  # the topic does not exist, or is not known yet
                 now[topic] = noted[topic]
+            elif self._skips_no_record and self.is_missing(topic):
+                now[topic] = 0, None
         self._first_seen = now
+        if pattern is None:
+            self._answered_pattern = None
+
+    def note_answer(
+        self, topics: Mapping[str, Collection[int]], *, is_of_all: bool
+    ) -> None:
+        """
+        Note, while a worker has the consumer, which topics do not exist.
+
+        Args:
+            topics: the partitions of the subscribed topics, by a metadata response.
+            is_of_all: whether the response has all topics of the cluster.
+
+        Thread rules: the IO thread.
+        """
+        if self._skips_no_record:
+            self.note_partitions(topics)
+        self._answered_pattern = self.subscribed_pattern if is_of_all else None
 
     def reset_missing_positions(self) -> None:
         """

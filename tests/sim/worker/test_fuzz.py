@@ -24,7 +24,6 @@ from safeconsumer import (
     SafeConsumer,
 )
 from safeconsumer.errors import SafeConsumerError, UnansweredBatchError
-from safeconsumer.testing._batches import of_transaction_end
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
@@ -36,6 +35,7 @@ from tests.sim.worker.working import (
     expel,
     filled,
     put,
+    put_marker,
     quick,
 )
 
@@ -564,19 +564,12 @@ class Fuzz:
             self.lift(name)
 
     def is_over(self, ends):
-        """
-        Return whether all records are complete and committed.
-
-        An ownership that starts after a marker does not commit that marker.
-        """
+        """Return whether all records are complete and all offsets are committed."""
         found = zip(self.lab.partitions("t"), committed(self.lab), ends, strict=True)
-        left = [
-            (tp.partition, offset)
+        return self.book.is_over(ends) and all(
+            max(at or 0, self.lab.cluster.log(*tp).start) >= end
             for tp, at, end in found
-            for offset in range(max(at or 0, self.lab.cluster.log(*tp).start), end)
-        ]
-        is_committed = self.book.values.keys().isdisjoint(left)
-        return is_committed and self.book.is_over(ends)
+        )
 
     def finish(self):
         """Wait until all records are complete and committed, and stop the workers."""
@@ -597,13 +590,6 @@ class Numbers(Deserializer):
         if int(data) % UNREADABLE == UNREADABLE_REST:
             raise ValueError
         return data
-
-
-def put_marker(lab, tp):
-    """Append the end of a transaction, which readers pass over."""
-    marker = of_transaction_end(9, 0, lab.cluster.now_ms(), is_committed=True)
-    lab.cluster.log(*tp).append(marker)
-    lab.cluster.fetches.answer_waiting()
 
 
 def places_of(records):

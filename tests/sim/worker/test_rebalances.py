@@ -25,8 +25,10 @@ from tests.sim.worker.working import (
     filled,
     in_both_ways,
     put,
+    put_marker,
     quick,
     settled,
+    taken,
 )
 
 ONCE = Retry(attempts=1)
@@ -332,6 +334,56 @@ def test_transaction_markers_add_no_lag(lab, isolation):
     assert stats.done == (3 if isolation == "read_committed" else 5)
     lab.append(tp)
     lab.until(lambda: committed(lab) == [8], 30.0)
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("kind", ["worker", "pump"])
+def test_marker_at_the_start_of_an_ownership_is_committed(lab, kind):
+    """The earlier owner has committed the offset of the marker, and left."""
+    (tp,) = filled(lab, 1, *[""] * 5)
+    first = Working(lab, Handler(lab))
+    first.done(5)
+    first.stop()
+    put_marker(lab, tp)
+    assert committed(lab) == [5]
+    if kind == "worker":
+        run = Working(lab, Handler(lab), name="b")
+        lab.until(lambda: committed(lab) == [6], 30.0)
+        lab.until(lambda: run.worker.stats().commit_lag == 0)
+        run.stop()
+    else:
+        with Pump(consumer(lab, "t"), commit=OFTEN):
+            lab.until(lambda: committed(lab) == [6], 30.0)
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("target", [2, 9])
+def test_target_of_a_seek_is_not_committed_before_a_record_is_done(lab, target):
+    (tp,) = filled(lab, 1, *["slow"] * 10)
+    commit_at(lab, tp, 5)
+    reading = consumer(lab)
+    reading.assign([tp])
+    reading.seek(tp, target)
+    run = Working(lab, Handler(lab, slow=5.0), given=reading, commit=OFTEN)
+    lab.until(lambda: run.worker.stats().running)
+    lab.sleep(2.0)
+    assert committed(lab) == [5]
+    lab.until(lambda: committed(lab) == [10], 100.0)
+
+
+@pytest.mark.contract("W4")
+def test_records_of_polls_before_a_pump_are_not_committed_without_a_record(lab):
+    (tp,) = filled(lab, 1, *[""] * 5)
+    commit_at(lab, tp, 0)
+    reading = consumer(lab, "t", max_poll_records=2)
+    assert reading.poll(5000)
+    with Pump(reading, commit=OFTEN) as pump:
+        (batch, *_) = taken(lab, pump, 2)
+        lab.sleep(2.0)
+        assert committed(lab) == [0]
+        batch.done()
+        lab.until(lambda: committed(lab) == [4])
+    reading.close()
 
 
 # An ownership always has a committed floor

@@ -132,3 +132,84 @@ def test_work_on_the_old_topic_commits_nothing_to_the_new_topic(lab, executor, o
     new = values(handler)
     assert sorted(set(new)) == [*range(25)]
     assert len(new) == 25
+
+
+@in_both_ways
+@pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}], ids=str)
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "with another topic"])
+@pytest.mark.parametrize("is_lent", [False, True], ids=["first", "after other polls"])
+@simulated(seeds=1, nightly=5)
+def test_worker_reads_a_topic_that_is_created_later_from_its_start(
+    lab, protocol, how, is_alone, is_lent
+):
+    """The worker handles records from before the first assignment, too."""
+    lab.cluster.creates_topics = False
+    if not is_alone:
+        lab.topic("other-t", 1, records=3)
+        how = {"topics": ["t", "other-t"]} if "topics" in how else {"pattern": ".*t$"}
+    handler = Handler(lab)
+    settings = quick(protocol, auto_offset_reset="latest", metadata_max_age_ms=3000)
+    given = consumer(lab, **settings)
+    given.subscribe(**how)
+    if is_lent:
+        lab.until(lambda: given.poll(100) or lab.generation() > 0)
+        given.poll(1000)
+    run = Working(lab, handler, given=given)
+    lab.until(lambda: is_alone or len(given.assignment()) == 1)
+    lab.sleep(5)
+    filled(lab, 2, *(f"new{number}" for number in range(5)))
+    run.done(10)
+    lab.until(lambda: committed(lab) == [5, 5])
+    run.stop()
+    assert sorted(values(handler)) == sorted([*range(5)] * 2)
+    assert len(handler.calls) == 10
+
+
+@pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}], ids=str)
+@pytest.mark.parametrize(
+    "before", ["nothing", "all topics", "another pattern", "the same"]
+)
+@simulated(seeds=1, nightly=5)
+def test_worker_reads_a_topic_that_existed_before_it_from_its_end(lab, how, before):
+    """The broker names the subscribed topics after the worker has begun."""
+    (tp,) = filled(lab, 1, *OLD)
+    lab.topic("u", 1)
+    handler = Handler(lab)
+    given = consumer(lab, **quick(auto_offset_reset="latest"))
+    if before == "all topics":
+        given.topics()
+    elif before == "another pattern":
+        given.subscribe(pattern="u")
+        lab.until(lambda: given.poll(100) or given.assignment())
+        given.unsubscribe()
+    elif before == "the same":
+        given.subscribe(**how)
+        lab.until(lambda: given.poll(100) or given.assignment())
+        given.unsubscribe()
+    late = lab.cluster.fail("Metadata", is_held=True)
+    given.subscribe(**how)
+    run = Working(lab, handler, given=given)
+    lab.until(lambda: late.kept)
+    lab.sleep(5)
+    late.end()
+    lab.until(lambda: committed(lab) == [10])
+    put(lab, tp, "new0")
+    run.done(1)
+    run.stop()
+    assert [one.offset for one in handler.calls] == [10]
+
+
+@in_both_ways
+@simulated(seeds=1, nightly=5)
+def test_workers_share_a_topic_that_is_created_later_from_its_start(lab, protocol):
+    lab.cluster.creates_topics = False
+    handler = Handler(lab)
+    settings = quick(protocol, auto_offset_reset="latest", metadata_max_age_ms=3000)
+    runs = [Working(lab, handler, name=name, settings=settings) for name in "abc"]
+    lab.until(lambda: lab.members() == 3)
+    lab.sleep(5)
+    filled(lab, 3, *(f"new{number}" for number in range(5)))
+    lab.until(lambda: committed(lab) == [5, 5, 5])
+    for run in runs:
+        run.stop()
+    assert sorted(values(handler)) == sorted([*range(5)] * 3)

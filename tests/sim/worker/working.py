@@ -11,7 +11,7 @@ from greenlet import GreenletExit
 from kafka import KafkaProducer
 
 from safeconsumer import BatchFailure, Commit, Retry, SafeConsumer, Worker
-from safeconsumer.testing._batches import NewRecord
+from safeconsumer.testing._batches import NewRecord, of_transaction_end
 from tests.sim.lab import GROUP
 from tests.sim.reading import COOPERATIVE, EAGER
 
@@ -51,6 +51,13 @@ def put(lab, tp, *values, keys=()):
         for number, value in enumerate(values)
     ]
     lab.cluster.append(tp.topic, tp.partition, records)
+
+
+def put_marker(lab, tp):
+    """Append the end of a transaction, which readers pass over."""
+    marker = of_transaction_end(9, 0, lab.cluster.now_ms(), is_committed=True)
+    lab.cluster.log(*tp).append(marker)
+    lab.cluster.fetches.answer_waiting()
 
 
 def filled(lab, partitions, *values, keys=()):

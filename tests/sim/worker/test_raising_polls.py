@@ -1,0 +1,112 @@
+"""W4, P18: the worker reads the records of a poll that raises again, after seeks too."""
+
+from functools import partial
+
+import pytest
+
+from safeconsumer import Pump, SafeConsumer
+from tests.sim.lab import GROUP
+from tests.sim.worker.working import OFTEN, committed, put, taken
+
+DONE, END = 6, 30  # of each partition: the committed offset, and the end of the log
+
+
+class Scripted(SafeConsumer):
+    """
+    A consumer whose next poll follows a script, and then raises.
+
+    Attributes:
+        script: the steps of the next poll; None: polls are not changed.
+    """
+
+    script = None
+
+    def poll(self, *args, **kwargs):
+        script, self.script = self.script, None
+        poll = partial(super().poll, *args, **kwargs)
+        if script is None:
+            return poll()
+        for step in script:
+            step(self, poll)
+        raise ZeroDivisionError
+
+
+def reads(_consumer, poll):
+    poll()
+
+
+def seeks(target):
+    def seek(consumer, _poll):
+        for tp in consumer.assignment():
+            consumer.seek(tp, target)
+
+    return seek
+
+
+MOVES = {
+    "back to the start": (seeks(0), 0),
+    "back": (seeks(2), 2),
+    "ahead": (seeks(9), 9),
+    "to the beginning": (lambda consumer, _poll: consumer.seek_to_beginning(), 0),
+    "to the end": (lambda consumer, _poll: consumer.seek_to_end(), END),
+    "to the committed offset": (seeks(DONE), DONE),
+}
+SCRIPTS = {
+    "before": lambda move: [move],
+    "before, then read": lambda move: [move, reads],
+    "before, then read twice": lambda move: [move, reads, reads],
+    "between": lambda move: [reads, move, reads],
+    "after": lambda move: [reads, move],
+    "twice": lambda move: [seeks(9), reads, move, reads],
+}
+CASES = [
+    pytest.param(100, False, id="100 records a poll"),
+    pytest.param(3, False, id="3 records a poll", marks=pytest.mark.nightly),
+    pytest.param(100, True, id="under a hold", marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.contract("P18", "W4", "W5")
+@pytest.mark.parametrize(("most", "is_held"), CASES)
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=list(SCRIPTS))
+@pytest.mark.parametrize("move", MOVES.values(), ids=list(MOVES))
+def test_records_from_the_last_seek_are_read_again_if_its_poll_raises(
+    lab, move, script, most, is_held
+):
+    step, expected = move
+    both = lab.topic("t", 2, records=DONE)
+    reading = Scripted("t", **lab.settings(group_id=GROUP, max_poll_records=most))
+
+    def flows(*_):
+        if not is_held:
+            reading.resume("t", owner="ops")
+
+    def loop():
+        with Pump(reading, commit=OFTEN) as pump:
+            for batch in taken(lab, pump, 2 * DONE):
+                batch.done()
+            lab.until(lambda: committed(lab) == [DONE, DONE])
+            reading.pause("t", owner="ops")
+            for tp in both:
+                put(lab, tp, *["x"] * (END - DONE))
+            lab.sleep(1.0)  # the fetches that were sent before the pause are answered
+            reading.script = [flows, *script(step)]
+            lab.until(pump.turn)
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    reading.resume_all("ops")
+    assert first_offsets(lab, reading) == dict.fromkeys(both, expected)
+
+
+def first_offsets(lab, reading):
+    """Return the offset of the first record that later polls return of each partition."""
+    found = {}
+    polls = [reading.poll(1000)]
+    for tp in lab.partitions("t"):  # a seek to the end has found the end before
+        put(lab, tp, "last")
+    while len(found) < 2 and len(polls) < 50:
+        for tp, records in polls[-1].items():
+            found.setdefault(tp, records[0].offset)
+        polls.append(reading.poll(1000))
+    return found
