@@ -388,6 +388,9 @@ class _Consumer:
     def has_commit(self, _: TopicPartition) -> bool:
         return True  # the offset of the first record
 
+    def places(self) -> dict[TopicPartition, Any]:
+        return {}  # its poll() does not raise
+
     def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
         return offsets
 

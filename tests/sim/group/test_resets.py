@@ -538,7 +538,9 @@ def test_old_position_is_dropped_if_another_member_moved_it_before_the_lift(
 
 
 @operated(nightly=4)
-def test_sought_position_stays_if_an_unfinished_reset_is_lifted(lab, operator):
+def test_position_set_by_seek_is_kept_when_the_hold_of_an_unfinished_reset_is_lifted(
+    lab, operator
+):
     """The group's offset was not moved, and this ownership never requested that offset."""
     lab.topic("t", records=15)
     earlier = SafeConsumer(**lab.settings(group_id=GROUP))

@@ -168,7 +168,7 @@ def test_ownership_that_starts_with_a_seek_has_a_floor(lab, way, earlier, error,
 @pytest.mark.contract("W6")
 @in_both_ways
 def test_drain_without_a_commit_reports_partitions_without_a_floor(lab, protocol):
-    """The group waits no longer than the drain, and no member is evicted."""
+    """The group waits no longer than the drain takes, and no member is evicted."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     drain = Drain(revoke=3.0)
