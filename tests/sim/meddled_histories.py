@@ -100,7 +100,7 @@ class MeddledHistory(History):
 
     def __init__(self, lab):
         self.acting = Acting()
-        self.expires = {}  # the ends of pauses, by scope and owner
+        self.expires = {}  # when timed pauses expire, by scope and owner
         self.is_reading = self.is_over = False
         self.moved = {}  # the positions that calls within the current call have set
         self.found = {}  # the offsets of the current call, by partition

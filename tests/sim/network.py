@@ -45,7 +45,7 @@ class Socket:
         return -1 if self.state == "closed" else self.number
 
     def setblocking(self, *_):
-        """Do nothing, because the socket never blocks, and ``close`` follows a shutdown."""
+        """Do nothing: the socket never blocks, and ``close`` follows each ``shutdown``."""
 
     setsockopt = shutdown = setblocking
 

@@ -1,7 +1,8 @@
 """
 Joins that outlast their ``poll``, complete late, are for an older subscription, or fail.
 
-kafka-python checks whether it needs to join; once JoinGroup is sent, it does not. If that
+kafka-python's ``poll`` joins only if a join is needed, which is no longer the case once
+JoinGroup is sent. If that
 ``poll`` ends before the response arrives, no call handles the response. The member then
 keeps its old assignment without heartbeats, and delivers partitions that others own.
 """
@@ -259,7 +260,7 @@ def follow(lab, late):
 
 
 @simulated(seeds=1, nightly=2)
-def test_dropped_join_commits_and_revokes_nothing_again(lab):
+def test_dropped_join_does_not_commit_or_revoke_again(lab):
     """Other members may have moved the committed offsets since then."""
     lab.topic("u", 1)
     names = []
@@ -407,7 +408,7 @@ def subscribes_again(_, reader):
 @pytest.mark.contract("P6")
 @stock_fails("a cooperative member claims the partitions that it has lost")
 @pytest.mark.parametrize("leave", [end_membership, subscribes_again])
-def test_evicted_member_claims_no_partition_in_its_next_join(lab, kind, leave):
+def test_evicted_member_does_not_claim_partitions_in_its_next_join(lab, kind, leave):
     """
     P6: the current owner first gives up a partition, and commits.
 

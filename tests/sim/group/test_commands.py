@@ -1,4 +1,4 @@
-"""The commands of operators: missing or unusual groups, topics and rights."""
+"""Operators' commands with missing or unusual groups, topics and permissions."""
 
 import json
 import re
@@ -176,7 +176,7 @@ def refusing(*_, **__):
 
 
 @played()
-def test_init_creates_corrects_and_keeps_topics(team):
+def test_init_creates_and_corrects_topics_and_keeps_correct_ones(team):
     team.settings = Control.prefixed(f"new-{team.group}-")
     old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
     team.create(team.settings.holds_topic, old)
@@ -284,7 +284,7 @@ def test_doctor_prints_its_findings_before_an_error(team, monkeypatch):
 
 
 @played()
-def test_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
+def test_unsuitable_holds_topic_does_not_mean_that_nothing_is_held(team):
     consumer = team.ready("billing-1")
     team.operator_holds("@all")
     other = f"{team.topic}-otherholds_ops"

@@ -170,7 +170,7 @@ def test_fetches_unanswered_for_five_seconds_raise(lab):
 @pytest.mark.parametrize("is_open", [True, False], ids=["reading", "closed"])
 @simulated(seeds=1, nightly=3)
 def test_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
-    """An operator's hold may be among the records that the new leader received."""
+    """An operator's hold may be among the records that the new leader has appended."""
     operating.Operator(lab).write(*[(b"%d" % number, b"old") for number in range(10)])
     base = {**lab.connection, "metadata_max_age_ms": 1000}
     with closing(reading(base)) as reader:

@@ -40,7 +40,7 @@ from tests.sim.worker.working import (
 )
 
 PARTITIONS, RECORDS = 4, 60
-KEYS = 500  # more than a partition has records
+KEYS = 500  # more keys than a partition has records
 # A deserializer refuses the records with these numbers: 5, 22, 39...
 UNREADABLE, UNREADABLE_REST = 17, 5
 # Record values are offsets, plus this number for each earlier cut of a log.
@@ -347,7 +347,7 @@ class Fuzz:
         return given if self.options["batch"] else [given]
 
     def fate(self, count):
-        """Return the seconds that a call takes, and its error."""
+        """Choose how many seconds a call takes, and the error that it raises, if any."""
         error = self.error()
         if error is None:
             waits = [0.0, 0.01, 0.3, 1.5] * 10 + [8.0, 14.0]
@@ -597,7 +597,7 @@ def places_of(records):
 
 
 def spared(records, error):
-    """Return the records of a call that are done."""
+    """Return the records that a call has handled successfully."""
     if isinstance(error, BatchFailure):
         return [one for at, one in enumerate(records) if at not in error.errors]
     return records if error is None else []

@@ -132,7 +132,7 @@ class Handler:
                 await asyncio.sleep(seconds)
 
     def _steps(self, given, context):
-        """Yield how many seconds to sleep, for one record or for each of a batch."""
+        """Yield the seconds to sleep, for one record or for each record of a batch."""
         errors = {}
         is_batch = isinstance(given, list)
         for index, record in enumerate(given if is_batch else [given]):
