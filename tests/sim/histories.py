@@ -158,7 +158,7 @@ class History(RandomLogs):
         return [one for one in self.visible(tp) if first <= one < end]
 
     def note_moves(self):
-        """After an event about a moved position, take the position from the next record."""
+        """Set the next offset after each event about a moved position; see ``begin_of``."""
         new, self.seen = self.events[self.seen :], len(self.events)
         for event in new:
             if isinstance(event, events.RebalanceCompleted):

@@ -393,7 +393,7 @@ class TwoAtOnce(Program):
 
 
 class OwnersQuarantine(Quarantine):
-    """A hold with its own owner pauses one partition forever, beside a pause by a flag."""
+    """The program quarantines one partition under a separate owner, and pauses by a flag."""
 
     is_ours_only = True
 

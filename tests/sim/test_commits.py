@@ -50,7 +50,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
 def test_commit_that_names_an_unowned_partition_is_refused_as_a_whole(
     lab, assignor, *, drains
 ):
-    """P17: the error belongs to kafka-python's classes and to ours; nothing is sent."""
+    """P17: the error has a base class of kafka-python and one of ours; nothing is sent."""
     reader, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:

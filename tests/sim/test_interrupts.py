@@ -515,7 +515,7 @@ def test_interrupted_subscription_without_a_group_is_read_without_delay(lab):
 @both_ways
 @everywhere
 def test_interrupted_close_is_finished_by_a_second_close(lab, how):
-    """P18: the interrupted close may have committed already, or may not commit at all."""
+    """P18: with ``enable_auto_commit`` the interrupted close may commit, too."""
     lab.topic("t", 2, records=3)
     settings = {"enable_auto_commit": how == "poll", "how": how}
     for it in each_place(lab, 20):

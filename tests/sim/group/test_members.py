@@ -148,7 +148,7 @@ def test_hold_expires_late_by_at_most_the_clock_skew_and_never_early(
 @pytest.mark.contract("G8")
 @operated(nightly=4)
 def test_frozen_member_is_not_quiet(lab, operator):
-    """The operator sees that one of two members obeys, and which partition is unreported."""
+    """The verdict says that one of two members is quiet, and names the other's partition."""
     lab.topic("t", 2, records=5)
     a, b = operator.member("a"), operator.member("b")
     a.owns(1)

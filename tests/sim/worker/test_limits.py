@@ -631,7 +631,7 @@ WITHIN = 10.0
 
 
 def longest_idle(lab, run, done):
-    """Return the longest time that backpressure kept handlers idle until ``done`` records."""
+    """Wait for ``done`` records; return the longest idle time caused by backpressure."""
     longest, since = 0.0, lab.now
 
     def is_done():
