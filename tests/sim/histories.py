@@ -135,7 +135,7 @@ class History(RandomLogs):
             assert not missed, f"P8: {tp} lost {missed[:5]}, {offset} came by {way}"
 
     def not_passed(self, tp, offset, what):
-        """Assert that a position or a committed offset is not ahead of the records."""
+        """Assert that a position or committed offset is not ahead of delivered records."""
         following = self.next[tp]
         if following is not None:
             missed = self._between(tp, following, offset)
@@ -429,7 +429,7 @@ class History(RandomLogs):
         assert not late, f"P10: {late} never came"
 
     def _left(self):
-        # The next offsets still to come; an empty list if the next record decides.
+        # The next undelivered offsets; an empty list if only the next record shows them.
         left = {}
         for tp, following in self.next.items():
             rest = [] if following is None else self._between(tp, following, 1 << 62)

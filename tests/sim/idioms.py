@@ -431,7 +431,7 @@ def resumed(consumer, tp):
 @frozen
 class Situation:
     """
-    A sequence of assignments.
+    A sequence of assignments to the only member.
 
     Attributes:
         first: the partitions that are assigned first.

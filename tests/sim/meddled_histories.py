@@ -61,7 +61,7 @@ class Acting(Deserializer):
 
 
 class UnreadableError(Exception):
-    """A deserializer that cannot read a value raises this once."""
+    """The error that the deserializer raises, once, for a value that it cannot read."""
 
 
 class Repeating(SafeConsumer):
@@ -376,7 +376,7 @@ class MeddledHistory(History):
         self._meet(lambda: interrupts.at(number, read))
 
     def interrupt_another_call(self):
-        """Interrupt a call, and then repeat the call, as a program does."""
+        """Interrupt a call, and then repeat the call, as a program would."""
         names = "seek", "seek_to_an_end", "pause", "resume", "commit", "position"
         name, number = self.rng.choice(names), self.rng.randrange(200)
         drawn = self.rng.getstate()
@@ -443,7 +443,7 @@ class MeddledHistory(History):
         self.next = dict.fromkeys(self.tps)
 
     def share(self):
-        """Let another member join the group, or leave it."""
+        """Let another member join or leave the group."""
         if not self.is_member:
             return
         if self.others:

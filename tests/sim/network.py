@@ -62,7 +62,7 @@ class Socket:
         return ("sim", self.number)
 
     def connect_ex(self, address):
-        """Connect, or return the connection's state to a client that calls repeatedly."""
+        """Connect; further calls return the state of the connection."""
         if self.state == "new":
             self.state = "connecting"
             self.world.network.dial(self, address[0])

@@ -72,7 +72,7 @@ def test_each_poll_raises_after_the_records_before_the_broken_one_until_a_seek(
 def test_no_poll_raises_while_the_partition_is_paused(lab, spoil, error):
     reader, bad, good = reading(lab, spoil)
     reader.until(lambda: reader.offsets(bad) == [0, 1])
-    reader.consumer.pause(bad)  # the next poll would raise
+    reader.consumer.pause(bad)  # the next poll would raise the error
     lab.append(good, 3, first=2)
     reader.is_silent(of=[bad])
     assert reader.offsets(good) == [*range(5)]

@@ -33,7 +33,7 @@ def read(*members):
 
 
 def reach(lab, offset, *members):
-    """Wait until each partition's owner has reached an offset."""
+    """Wait until each partition's owner has reached the given offset."""
 
     def has_come(number):
         tp = lab.partitions("t")[number]

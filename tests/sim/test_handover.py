@@ -245,7 +245,7 @@ LEAVING = {
 def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
     lab, leave, *, is_known
 ):
-    """No join follows these calls, so none could hand over the pauses."""
+    """No join follows these calls, so no join could hand over the pauses."""
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)

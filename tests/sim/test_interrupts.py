@@ -103,7 +103,7 @@ def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
 @pytest.mark.contract("P18", "P8")
 @everywhere
 def test_interrupted_traced_step_delivers_each_record_once(lab, monkeypatch):
-    """P18: the handler raises in kafka-python's part, in the tracing, and after both."""
+    """P18: the handler raises in kafka-python's code, in the tracing code, and after both."""
     trace(monkeypatch)
     written, reader = reading(lab, how="iterate")
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
@@ -138,7 +138,7 @@ def test_read_interrupted_in_kafka_python_delivers_each_record_once(
 
 @everywhere
 def test_interrupted_read_with_automatic_commits_commits_everything(lab):
-    """P18: no lock of a commit's future, for which the IO thread would wait, stays locked."""
+    """P18: the lock of a commit's future, which the IO thread also needs, is released."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
     written, reader = reading(lab, "t", **settings)
     written.read_everywhere(reader, OURS, *COMMITTING)
@@ -310,7 +310,7 @@ def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
         if not listener.has_begun:
             return False
         coordinator._run = run
-        raise TimeLimitError  # like a handler during run(), whose task keeps running
+        raise TimeLimitError  # like a handler that interrupts run(), whose task continues
 
     coordinator._run = interrupted
     with pytest.raises(TimeLimitError):
@@ -727,7 +727,7 @@ def test_interrupted_commit_is_not_retried_after_a_newer_commit(lab):
         net.run = run
         threading.Thread(target=lambda: suppressed(run, *given, **more)).start()
         lab.until(lambda: "OffsetCommit" in lab.kinds(began))
-        raise TimeLimitError  # like a handler during run(), whose task keeps running
+        raise TimeLimitError  # like a handler that interrupts run(), whose task continues
 
     net.run = interrupted
     with pytest.raises(TimeLimitError):

@@ -60,7 +60,7 @@ def test_pause_in_the_middle_of_a_batch_takes_effect_immediately(lab, where):
 @pytest.mark.parametrize("to", [0, 7])
 @pytest.mark.parametrize("which", [0, 1])
 def test_seek_in_the_middle_of_a_batch_takes_effect_immediately(lab, how, to, which):
-    """The other partition loses no record."""
+    """All records of the other partition are delivered."""
     reader = Meddled(lab, how=how)
     reader.take(2)
     sought, other = reader.in_order[which], reader.in_order[1 - which]

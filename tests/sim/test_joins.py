@@ -261,7 +261,7 @@ def follow(lab, late):
 
 @simulated(seeds=1, nightly=2)
 def test_dropped_join_does_not_commit_or_revoke_again(lab):
-    """Other members may have moved the committed offsets since then."""
+    """Since the dropped join other members may have moved the committed offsets."""
     lab.topic("u", 1)
     names = []
     reader, _ = joined(
@@ -328,8 +328,8 @@ def test_membership_that_ends_during_a_join_ends_the_ownership(lab, kind, api):
     Reading continues at the committed offset, because others may have owned the partition.
 
     The membership ends if the broker does not know the member, or if a generation started
-    without the member, as after a lost SyncGroup response. Another member may have continued
-    reading then.
+    without the member, as after a lost SyncGroup response. In either case another member
+    may have continued reading.
     """
     reader, p0 = joined(lab, kind)
     commit(reader, p0, 4)

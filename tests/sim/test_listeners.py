@@ -27,7 +27,7 @@ from tests.sim.reading import (
 
 
 class AsyncListener(AsyncConsumerRebalanceListener):
-    """A listener of coroutines around one function."""
+    """A listener with coroutine methods, one of which calls a given function."""
 
     def __init__(self, assigned):
         self._assigned = assigned

@@ -50,7 +50,7 @@ def static_member(lab, **settings):
 
 
 def goes_on(lab, reader, tp):
-    """Assert that the reader is a member again, and reads."""
+    """Assert that the reader is a member again, and that it reads records."""
     reader.owns([tp], seconds=90, each=1)
     lab.append(tp)
     reader.until(lambda: len(reader.log) > 10)

@@ -60,7 +60,7 @@ def test_expiry_does_not_follow_the_wall_clock(lab):
 def test_each_owner_lifts_its_own_hold_after_the_group_has_changed(
     lab, event, assignor
 ):
-    """P2: the partitions return after a rebalance, or after a lost membership."""
+    """P2: the member gets its partitions back after a rebalance or a lost membership."""
     p0, p1 = lab.topic("t", 2, records=3)
     settings = {"assignor": assignor, **QUICK}
     reader = Reader(lab, SafeConsumer, "t", **settings)

@@ -95,7 +95,7 @@ class Late(Watching):
         return asked
 
     def joins_again(self):
-        """End the reader's membership, and wait until another membership starts."""
+        """End the reader's membership, and wait until it has joined again."""
         generation = self.lab.generation()
         self.lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
         self.until(lambda: self.lab.generation() > generation, each=5)

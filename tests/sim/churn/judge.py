@@ -256,7 +256,7 @@ class Book:
         return Ownership(mine.began, firsts, is_new=False, is_first=False)
 
     def revoked(self, partitions):
-        """Record revoked partitions, which an eager join may return."""
+        """Record revoked partitions, which an eager join may give back to the member."""
         self.log(f"revoked {short(*partitions)}")
         for tp in partitions:
             mine = self.owned.pop(tp, None)

@@ -365,7 +365,7 @@ def test_commands_before_init_fail_immediately_with_one_line(team):
 
 
 @played()
-def test_pause_names_a_plain_client_which_obeys_no_hold(team):
+def test_pause_names_a_plain_client_which_does_not_obey_holds(team):
     consumer = team.subscribed("plain", control=None)
     poll_until(consumer, team.has_all(consumer))
     asked = ("pause", "--group", team.group, "--reason", "x")
@@ -435,7 +435,7 @@ def test_doctor_reads_the_topics_once(team):
 
 
 @played()
-def test_status_has_the_lag_of_a_group_and_of_its_held_partitions(team):
+def test_status_shows_the_lag_of_a_group_and_of_its_held_partitions(team):
     member = team.ready()
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
     for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):

@@ -373,7 +373,7 @@ def test_operators_hold_does_not_cause_a_leak_during_the_programs_pause(
 @pytest.mark.contract("P3", "P7", "G2")
 @operated(nightly=3)
 def test_program_can_pause_before_the_control_topics_are_read(lab, operator):
-    """A closed gate is no pause of the program, so the program can pause everything."""
+    """A closed gate is not a pause by the program, so the program can pause everything."""
     lab.topic("t", 4, records=5)
     b = operator.member("b")
     lab.until(lambda: len(b.records) == 20)

@@ -91,7 +91,7 @@ def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monke
 
 @played(leave)
 def test_repeated_pause_does_not_silently_prolong_a_hold(team):
-    """Without reports the hold is unchanged, or renewed if it may have ended."""
+    """Without members' reports a repeated pause renews a hold only if it may have ended."""
     for becomes in ("held", "unchanged", "renewed"):
         if becomes == "renewed":
             team.broker.lab.sleep(31 * 60)
@@ -435,7 +435,7 @@ def test_resume_waits_until_its_partitions_are_delivered_again(team):
 
 @played(leave)
 def test_repeated_resume_waits_even_without_a_hold(team):
-    """No member has read the lift."""
+    """No member has read the record that lifts the hold."""
     pause(team, team.topic)
     resume = partial(tried, team, "resume", team.topic, "--wait", "1s")
     first, second = resume(), resume()

@@ -208,7 +208,7 @@ def test_invalid_holds_are_refused_before_anything_is_written(team, wrong):
 
 
 def unfit(team):
-    """Return settings of a holds topic whose records Kafka deletes."""
+    """Return settings for a holds topic whose records Kafka deletes."""
     settings = Control.prefixed(f"{team.prefix}unfit_")
     team.broker.create_topic(settings.holds_topic, 1, {"cleanup.policy": "delete"})
     return settings

@@ -180,7 +180,7 @@ def test_target_outside_of_the_log_is_refused(team):
 
 @played(held)
 def test_scope_that_covers_nothing_is_refused(team):
-    """The scope is refused even beside a scope that covers partitions."""
+    """The scope is refused even if another given scope covers partitions."""
     for wrong in (f"x{team.topic}", f"{team.topic}:7"):
         for scopes in ([wrong], [f"{team.topic}:0", wrong]):
             why = reset(team, *scopes, "--to", "1", status=Status.USAGE)

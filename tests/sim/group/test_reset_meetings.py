@@ -129,7 +129,7 @@ def test_restarted_static_member_moves_its_partitions_without_a_rebalance(
 @both_protocols
 @operated(nightly=10)
 def test_one_record_resets_the_offsets_of_several_topics(lab, operator, assignor):
-    """Two members have both topics, and one of them is killed; a third has one."""
+    """Two members subscribe to both topics, and one is killed; a third subscribes to one."""
     tps = [*lab.topic("t", 2, records=10), *lab.topic("u", 2, records=10)]
     settings = {"enable_auto_commit": True, "assignor": assignor, "control": SILENT}
     several = [

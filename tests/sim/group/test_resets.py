@@ -497,7 +497,7 @@ def test_moved_partitions_are_released_in_one_change(lab, operator, monkeypatch)
 
 
 @operated(nightly=4)
-def test_unfinished_reset_that_is_lifted_moves_nothing(lab, operator):
+def test_lift_of_an_unfinished_reset_moves_nothing(lab, operator):
     one = at_work(lab, operator)
     lab.sleep(6)
     fault = lab.cluster.fail("OffsetCommit", error=14, count=1000)
@@ -551,7 +551,7 @@ def test_position_set_by_seek_is_kept_when_the_hold_of_an_unfinished_reset_is_li
     consumer = SafeConsumer(**lab.settings(group_id=GROUP, **more))
     came = []
 
-    def seek(tps):  # the program stores its offset itself
+    def seek(tps):  # the program stores its offset outside Kafka
         for tp in tps:
             consumer.seek(tp, came[-1] + 1 if came else 0)
 
@@ -633,7 +633,9 @@ def test_later_reset_by_another_owner_applies_after_each_lift(lab, operator):
 
 
 @operated()
-def test_repeated_reset_does_not_move_and_a_new_target_moves_again(lab, operator):
+def test_repeated_reset_is_ignored_and_a_reset_to_a_new_target_is_applied(
+    lab, operator
+):
     found = []
     at_work(lab, operator, hooks=[resets(found)])
     operator.reset({T: 4})
@@ -737,7 +739,7 @@ def test_audit_accepts_only_a_reset_recorded_in_the_holds_topic(
 def test_audit_accepts_a_seek_after_a_reset_to_the_current_offset(
     lab, operator, tmp_path
 ):
-    """The member commits the target again, beyond the position of its program."""
+    """The program seeks to 3 and commits; the member then restores the committed offset."""
     one = held(lab, operator, enable_auto_commit=False, journal=tmp_path)
     one.call(lambda consumer: consumer.commit())
     operator.reset({T: 10})

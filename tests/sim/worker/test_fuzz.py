@@ -770,7 +770,7 @@ class PumpFuzz(Fuzz):
         for run in self.runs.values():
             run.worker.stop()
             run.ends()
-        # A pump does not commit the records that the program has read before.
+        # A pump does not commit the records that the program read before the pump started.
         for _ in range(0 if "value_deserializer" in self.settings else 3):
             self.read(self.reading.commit)
         ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]

@@ -176,7 +176,7 @@ def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
 def test_paused_partition_moves_to_another_member(lab, what):
-    """The next owner has no pause yet; after a lost membership the pause stays."""
+    """The new owner has to pause by itself; after a lost membership the pause remains."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -413,7 +413,7 @@ def test_stopping_worker_does_not_wait_until_a_batch_is_full(lab, executor, by):
     assert (run.report.done, committed(lab)) == (0, [0, 0])
 
 
-# A rate limit that consists of pauses, as in the guide; a pause without an error is no alarm
+# A rate limit by pauses, as in the guide; a pause without an error raises no alarm
 
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"

@@ -383,7 +383,7 @@ async def sent_later():
 
 
 class PoolsResult:
-    """A result of a process pool, which calls no callback."""
+    """A result like that of a process pool, which does not call callbacks."""
 
     def ready(self):
         return False

@@ -91,7 +91,7 @@ def nothing(lab, pump, seconds):
 @pytest.mark.contract("P20", "W4")
 @ORDERS
 def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
-    """Answered records of an open batch stay done."""
+    """Records answered before the truncation stay done, even if their batch is still open."""
     settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
     with pumping(lab, 20, order=order, settings=settings) as pump:
         (batch,) = taken(lab, pump, 20)

@@ -73,7 +73,9 @@ def test_rebalances_beside_a_full_worker_lose_no_record(lab, protocol):
     assert (first.worker.stats().leaked, first.stop().committed) == (0, True)
     seen = times(handler)
     assert {*seen} == set(itertools.product(range(4), range(60)))
-    assert sum(seen.values()) - 240 <= 4 * 4  # concurrency, at each revocation
+    assert (
+        sum(seen.values()) - 240 <= 4 * 4
+    )  # at most ``concurrency`` records at each of four revocations
     assert lab.running() == []
 
 
@@ -554,7 +556,7 @@ def test_idle_worker_continues_at_the_end_of_a_cut_log(lab):
 
 
 @pytest.mark.contract("W12", "P16")
-def test_deleted_floor_skips_no_record(lab):
+def test_worker_starts_at_the_first_record_after_a_deleted_floor(lab):
     (tp,) = lab.topic("t", 1, records=10)
     commit_at(lab, tp, 1)
     lab.cluster.delete_before("t", 0, 7)
