@@ -29,7 +29,7 @@ def is_mine():
 
 
 def interrupting(*inside, kind=TimeLimitError):
-    """Return interrupts of the test's thread in these files, by default in our package."""
+    """Return ``Interrupts`` of the test's thread in these files, by default our package."""
     return Interrupts(inside or (OURS,), is_mine(), kind)
 
 

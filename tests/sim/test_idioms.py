@@ -22,7 +22,7 @@ from tests.sim.playing import simulated
 
 
 def of_the_day():
-    """Yield each program alone under both protocols, and once beside a hold or a gate."""
+    """Yield the day's cases: each program alone (both protocols), and once with a hold."""
     for row, program in enumerate(PROGRAMS):
         for kind, assignor in enumerate(ASSIGNORS):
             yield Case(program, assignor, [*SITUATIONS][(row + kind) % 8])

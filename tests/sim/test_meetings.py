@@ -54,7 +54,7 @@ def test_call_at_any_point_in_another_call_keeps_every_promise(lab, a, mode):
     for number, b in enumerate(MEETINGS[a, mode]):
         if lab.world.seed:
             every_place(it, (a, b, mode), lab.world.seed - 1, STEP)
-        else:  # each pair starts at another point
+        else:  # each pair starts at a different point
             every_place(it, (a, b, mode), 13 * number, 8 * STEP)
 
 

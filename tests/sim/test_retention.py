@@ -258,7 +258,7 @@ def test_response_with_the_log_start_is_not_used_after_a_seek(lab, to):
 
 
 def test_pause_during_the_request_for_the_log_start_stays_in_force(lab):
-    """P16: the position is right when the partition is resumed."""
+    """P16: the position is correct when the partition is resumed."""
     reader = Late(lab)
     asked = reader.asks()
     reader.consumer.pause(reader.tp)

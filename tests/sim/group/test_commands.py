@@ -230,7 +230,7 @@ def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
 
 @played()
 def test_doctor_finds_no_problem_in_a_group_that_obeys_its_holds(team):
-    """A note about the writers of holds has the command that lists them."""
+    """A note about who can write holds contains the command that lists these users."""
     consumer = team.ready()
     with Polled(consumer):
         with Operator(team.broker.client_config, team.settings) as operator:

@@ -215,7 +215,7 @@ def test_audit_finds_a_member_that_ignores_a_hold(team, tmp_path):
     G2: the control topics prove the violation, live or as a history.
 
     A member without control= does not measure the broker's clock, so the audit cannot judge
-    the member on a topic that has its producers' times.
+    the member on a topic whose records have their producers' timestamps.
     """
     logged = f"{team.topic}-logged"
     team.create(logged, {"message.timestamp.type": "LogAppendTime"})

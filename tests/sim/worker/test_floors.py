@@ -59,7 +59,7 @@ def started(lab, kind, handler, protocol, **options):
 
 
 def expects_all(lab, handler):
-    """Wait until both partitions are committed to their end, and check the calls."""
+    """Wait until both partitions are committed up to the log end, and check the calls."""
     lab.until(lambda: committed(lab) == [3, 3])
     assert {(one.partition, one.offset) for one in handler.calls} == {
         *itertools.product(range(2), (1, 2))

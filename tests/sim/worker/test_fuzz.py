@@ -660,7 +660,7 @@ def test_dropped_records_are_counted_by_reason(lab, reason, end):
 
 
 class PumpFuzz(Fuzz):
-    """A program that takes batches from pumps, and polls between them, beside workers."""
+    """A program that alternates between pumps and plain polls, in a group with workers."""
 
     ways = ("topics", "topics", "pattern")
 
