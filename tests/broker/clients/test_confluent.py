@@ -166,6 +166,28 @@ def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     assert committed(consumer, 0) == 5
 
 
+@pytest.mark.parametrize(
+    "one",
+    [lambda it: it.poll(0), lambda it: (it.consume(1, 0) or [None])[0]],
+    ids=["poll", "consume"],
+)
+def test_hold_placed_during_a_fast_call_keeps_the_fetched_record(
+    team, member, upstream, monkeypatch, one
+):
+    """While the clock stands still, each call after the first takes the fast path."""
+    consumer = member()
+    alone(team, consumer)
+    taken(consumer, 2)
+    monkeypatch.setattr(module, "monotonic", partial(float, time.monotonic()))
+    for _ in repeat_until(lambda: one(consumer) is not None, "a record"):
+        pass
+    handed = []
+    upstream.handed = lambda found: (handed.extend(found), consumer.hold(team.topic))
+    for _ in repeat_until(lambda: handed, "a record during the fast call"):
+        assert one(consumer) is None
+    assert [one.offset() for one in handed] == [3]
+
+
 def kept_back(team, consumer, upstream, *partitions):
     """Make the member keep back all records of partitions; then lift the holds."""
     names = {number: f"{team.topic}:{number}" for number in partitions}
