@@ -82,7 +82,7 @@ def test_socket_of_a_refused_connection_is_closed_immediately(
 
 
 def test_second_choice_prefers_a_connected_broker():
-    """Both the first choice and an untried broker may be unavailable."""
+    """An untried broker may be unavailable, just like the first choice."""
     manager = ClosingManager.__new__(ClosingManager)
     brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]
     manager.cluster = SimpleNamespace(brokers=lambda: brokers)
