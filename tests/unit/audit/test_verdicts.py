@@ -99,12 +99,12 @@ def test_audit_counts_offsets_without_a_record(name):
 PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text()
 
 
-def test_each_check_has_a_rule():
+def test_there_is_one_rule_for_each_check():
     assert tuple(one.check for one in RULES) == CHECKS
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.check)
-def test_module_of_a_rule_has_its_name_and_begins_with_it(rule):
+def test_module_of_a_rule_and_its_docstring_begin_with_the_rules_id(rule):
     module = getattr(rules, rule.check.lower())
     assert module.RULE is rule
     assert module.__doc__.strip().startswith(f"{rule.check}: ")
