@@ -16,7 +16,7 @@ from tests.harness.listing import short
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
 
-# Methods for which we change the positional arguments, because they take targets.
+# Methods whose positional arguments differ from upstream's, because they take targets.
 VARARGS = {"pause", "resume"}
 
 
@@ -49,7 +49,7 @@ def test_constructor_adds_keyword_only_arguments_to_upstreams():
     assert not set(kinds) & set(kafka.KafkaConsumer.DEFAULT_CONFIG)
 
 
-def test_defaults_are_upstreams():
+def test_defaults_equal_upstreams_defaults():
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 
