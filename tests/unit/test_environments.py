@@ -9,7 +9,7 @@ from tests.harness import environments
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """Return a function that makes an environment; before its rename it calls ``meanwhile``."""
+    """Return a function that makes an environment; it calls ``meanwhile`` before a rename."""
 
     def make(meanwhile):
         monkeypatch.setattr(environments, "cache_folder", lambda: tmp_path)

@@ -46,7 +46,7 @@ def others(fleet):
     Return a second group that consumes the same partition without a fault.
 
     A producer wrote the records that both groups read.
-    It wrote nothing before the fleet's first record, because earlier offsets may be empty.
+    The producer wrote nothing before the fleet's first record; earlier offsets may be empty.
     """
     first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)

@@ -122,7 +122,7 @@ def failing(name):
     return fail
 
 
-def test_journal_continues_in_its_part_if_the_next_part_cannot_be_created(
+def test_journal_continues_in_its_current_part_if_no_further_part_can_be_created(
     tmp_path, monkeypatch, caplog
 ):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)

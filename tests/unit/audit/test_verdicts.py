@@ -1,4 +1,4 @@
-"""The judge's verdict on each fleet matches the row of the fleet in its table."""
+"""The judge's verdict on each fleet matches the fleet's row in the table of verdicts."""
 
 import re
 
@@ -99,7 +99,7 @@ def test_audit_counts_offsets_without_a_record(name):
 PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text()
 
 
-def test_there_is_one_rule_for_each_check():
+def test_each_check_has_exactly_one_rule():
     assert tuple(one.check for one in RULES) == CHECKS
 
 

@@ -406,7 +406,7 @@ def test_cause_shared_by_several_checks_and_partitions_is_printed_once(tmp_path)
 
 
 def test_output_for_many_partitions_has_ten_lines_and_a_summary(tmp_path):
-    """The output ends with a summary of unjudged partitions; the report lists all."""
+    """The output ends with a summary of unjudged partitions; the report lists each one."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
     journal = (

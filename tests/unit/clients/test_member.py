@@ -61,7 +61,7 @@ def test_partition_of_returned_records_is_busy_until_the_next_call():
 
 
 def test_last_report_does_not_list_busy_partitions():
-    """It stays valid for a minute, and ``pause --wait`` would fail after a member left."""
+    """A report is valid for a minute, so ``pause --wait`` would fail after a member left."""
     one = Consumer(ZERO)
     one.member.note_given([ZERO])
     one.member.end_control()

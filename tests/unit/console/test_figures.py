@@ -35,7 +35,7 @@ def patience(monkeypatch):
 
 
 def names_of(state, snapshot=None):
-    """Return the number of figures of each name."""
+    """Return how many figures have each name."""
     return Counter(name for name, _ in _all(state, snapshot or state.snapshot()))
 
 

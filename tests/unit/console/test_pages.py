@@ -65,7 +65,7 @@ def test_consent_to_a_preview_does_not_cover_an_edit(edit):
     form = served.form("/place", group=FREE, scopes="@all", reason="db")
     refused = served.submit("/place", form | edit)
     assert (refused.status_code, writer.written) == (409, [])
-    assert "data-live" not in refused.text  # a refresh would hide the reason
+    assert "data-live" not in refused.text  # an automatic refresh would hide the reason
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_form_submitted_twice_places_one_hold():
 
 
 def test_lift_submitted_twice_is_written_once():
-    """With the offset of the shown hold, a repeated lift is told from an unknown hold."""
+    """The offset of the shown hold distinguishes a repeated lift from an unknown hold."""
     still = held_by("alice")
     served, writer = writing(still)
     named = "scope=topic-005:0&owner=alice"

@@ -139,7 +139,7 @@ def test_expired_hold_is_removed_and_listed_as_recently_expired():
     assert len(topics.board.records) == 1
 
 
-def test_hold_past_its_end_by_the_local_clock_only_is_marked_as_maybe_ended():
+def test_hold_that_is_over_only_by_the_local_clock_is_marked_as_maybe_ended():
     """The board shows the hold until a record's timestamp proves that it has expired."""
     topics = Topics()
     topics.report("a", state="stopped")

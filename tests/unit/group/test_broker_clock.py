@@ -160,7 +160,7 @@ def test_one_record_corrects_a_wrong_clock(ahead):
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_every_member_counts_as_silent_if_no_new_record_arrives(ahead):
-    """After one wait without a record, later calls use the local estimate without waiting."""
+    """After one wait in which no record arrived, later calls do not wait again."""
     reading = Reading(ahead, writes=False)
     newest = BROKER - 30
     assert min(reading.now(newest) for _ in range(2)) >= BROKER

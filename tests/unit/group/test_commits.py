@@ -58,7 +58,7 @@ def looked(watch, clock, look):
         ([Look(5), Look(5), Look(0)], None),
         # Once a member reports again, the view trusts its reports.
         ([Look(5), Look(5), Look(9), Look(9, None)], None),
-        # Nobody knows whether or when a commit was made while a query was not answered.
+        # While a query is not answered, commits and their times cannot be observed.
         ([Look(5), Look(5), Look(5, is_answered=False)], None),
         ([Look(5), Look(5), Look(5, is_answered=False), Look(9)], None),
     ],

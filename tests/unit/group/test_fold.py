@@ -116,7 +116,7 @@ def test_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
     assert stands(fold) == {("alice", "t:1"): 996, ("alice", "t:3"): 998}
 
 
-def test_memory_of_ten_thousand_owners_lifted_holds_is_freed():
+def test_lifted_holds_of_ten_thousand_owners_do_not_keep_memory():
     """A new owner may appear with each deployment."""
     fold = Fold()
 

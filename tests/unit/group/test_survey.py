@@ -73,7 +73,7 @@ def test_group_of_neither_protocol_does_not_exist(monkeypatch):
 def test_group_is_unknown_if_it_is_listed_but_the_newer_request_is_unsupported(
     monkeypatch, listed, state
 ):
-    """If such a broker lists the group, a proxy may be blocking the newer request."""
+    """If the broker nevertheless lists the group, a proxy may be blocking the request."""
     facts, _ = group_by(
         monkeypatch, DEAD, newer=IncompatibleBrokerVersion(), listed=listed
     )

@@ -185,8 +185,8 @@ PLAIN = Hold(scope=scopes.partition("re", 3), lifetime=Lifetime.PLAIN)
 GIVEN = {"holds": (PLAIN,), "departed": RE, "handed_over": RE}
 LIFT = "lift with resume('orders', owner='ops')"
 
-# An event class, its fields, its severity and its advice. Frequent events are "debug": a
-# worker holds partitions whenever its queue is full, and most rebalances purge a fetch.
+# An event class, its fields, its severity and its advice. Frequent events are "debug":
+# full queues make a worker hold partitions, and most rebalances purge an empty fetch.
 LINES = [
     (events.HoldsPlaced, {"holds": (LOAD,)}, "debug", None),
     (events.HoldsPlaced, {"holds": (OWN,)}, "debug", None),

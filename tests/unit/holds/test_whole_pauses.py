@@ -255,7 +255,7 @@ def test_pauses_under_a_whole_pause_are_not_handed_over():
     ],
     ids=["paused here", "owned again since"],
 )
-def test_pause_is_taken_over_only_for_the_same_ownership_without_an_own_pause(
+def test_pause_is_taken_over_only_for_the_same_ownership_and_if_not_yet_paused(
     own, steps, reasons
 ):
     lab = carrying(A, B, C, owns=[A, B])

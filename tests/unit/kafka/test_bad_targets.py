@@ -94,9 +94,7 @@ def test_resume_and_explain_refuse_a_bad_target(consumer, target, error, named):
         (IllegalTargetError, {IllegalStateError, NotConsumedError, ScopeSyntaxError}),
     ],
 )
-def test_except_illegal_state_error_catches_errors_about_unassigned_targets(
-    kind, parents
-):
+def test_illegal_state_error_also_covers_errors_about_unassigned_targets(kind, parents):
     assert all(issubclass(kind, parent) for parent in parents)
 
 

@@ -44,7 +44,7 @@ def test_pause_and_resume_without_targets_do_nothing(consumer, event_log):
 
 @pytest.mark.contract("P2")
 def test_resume_all_lifts_every_hold_of_its_owner(consumer):
-    """P3: it lifts holds on partitions, topics, patterns and the whole consumer."""
+    """P3: the call lifts holds on partitions, topics, patterns and the whole consumer."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
@@ -242,7 +242,7 @@ def test_block_is_refused_if_its_owner_already_holds_the_target(
 @pytest.mark.contract("P3")
 def test_second_of_two_blocks_that_start_simultaneously_is_refused(consumer):
     """
-    Both threads find no existing hold of the owner, and both start a block.
+    Neither thread finds an existing hold of the owner, so both start a block.
 
     To simulate this, the second block starts inside the first block's ``pause()``.
     """

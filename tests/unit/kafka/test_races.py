@@ -172,7 +172,7 @@ def test_reset_offset_is_used_only_for_the_reset_that_requested_it(consumer):
 
 
 def test_decoded_records_that_are_dropped_are_fetched_and_delivered_again(consumer):
-    """They are fetched again for other deserializers; undecoded responses are kept."""
+    """Other deserializers can then decode the records; undecoded responses are kept."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()
     consumer._fetcher.drop_decoded()  # a second call has nothing to drop

@@ -84,7 +84,7 @@ def test_spark_home_takes_precedence(installed, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_scala_version_without_jars_is_that_of_apaches_build(installed, text, scala):
+def test_scala_version_of_apaches_build_is_assumed_without_jars(installed, text, scala):
     installed.version(text)
     assert platforms.scala() == scala
 

@@ -262,7 +262,7 @@ def of_query(lab, name, latest=LATEST, number=7):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
-def test_skip_for_a_partition_of_two_queries_must_name_one_query(lab, stops):
+def test_skip_for_a_partition_that_two_queries_read_must_name_one_query(lab, stops):
     """A query stops if its batch fails, and is restarted after the skip."""
     of_query(lab, "archive")
     of_query(lab, "billing")

@@ -45,7 +45,7 @@ class CoordinatorLab:
         return self.group.heartbeat(self.ids[name], self.group.generation)
 
     def pass_while_living(self, *names):
-        """Let a rebalance time out while these members send heartbeats; return group states."""
+        """Let a rebalance time out while these members send heartbeats; return the states."""
         states = set()
         for _ in range(7):
             states.add(self.group.state)

@@ -34,7 +34,7 @@ def both_polled(*consumers):
     return lambda: all(one.polled.is_set() for one in consumers)
 
 
-def test_single_consumer_may_be_given_without_a_list_and_silent_records_are_omitted():
+def test_poll_until_accepts_one_consumer_and_omits_records_of_silent_consumers():
     one, silent = Counting(0), Counting(1000)
     records = poll_until(one, both_polled(one, silent), silently=silent)
     assert records == list(range(len(records)))

@@ -134,7 +134,7 @@ def test_dead_letter_in_the_result_has_its_record_error_and_message():
 
 
 def test_callable_can_receive_the_dead_letters():
-    """If it raises Reject, ``on_exhausted`` applies; after other errors it is retried."""
+    """If the callable raises Reject, ``on_exhausted`` applies; other errors are retried."""
     taken = []
 
     def sink(record, failure):
@@ -198,7 +198,7 @@ def test_coroutine_handler_is_run():
 
 
 def test_context_variables_and_cancellation_end_with_a_coroutine():
-    """As in a worker, they do not affect the next record."""
+    """As in a worker, the next record sees neither the variable nor the cancellation."""
     bound = contextvars.ContextVar("bound", default="")
     found = []
 

@@ -212,7 +212,7 @@ def test_six_dead_letters_without_a_success_exceed_the_ratio():
 def test_steady_failure_rate_below_the_limit_never_exceeds_the_limit(
     sample, limit, share, phase
 ):
-    """The failures in a sample exceed an evenly spread rate by at most two records."""
+    """In any sample, evenly spread failures exceed their rate by at most two records."""
     rate = share * max(0.0, limit - 2 / sample)
     failing = FailureRatio(sample)
     for number in range(35 * sample):

@@ -134,7 +134,7 @@ _HITS = st.lists(
     min_size=1,
     max_size=3,
 )
-_SEALED_FROM = 61  # batches shorter than this are left without a correct checksum
+_SEALED_FROM = 61  # batches with fewer bytes do not get a correct checksum
 
 
 def _hit(data, hits):
