@@ -75,7 +75,7 @@ def test_invalid_scope_is_refused(monkeypatch, scope):
         covering(scope)
 
 
-def test_late_start_after_a_missed_generation_needs_every_journal():
+def test_late_start_after_a_missed_generation_is_judged_only_with_every_journal():
     """One journal proves A4 if its member gets the partition back in the next generation."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
         member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)

@@ -86,10 +86,8 @@ def test_judge_finds_exactly_the_planted_fault_in_a_mixture(make, clocks, faults
     assert found(mixed(fleet, clocks), settings) == faults
 
 
-BY_DAY = (
-    *BAD,
-    *CASES[::4],
-)  # by day, the other fleets would not reach any further branch
+# By day only some fleets are judged, because the others would reach no further branch.
+BY_DAY = (*BAD, *CASES[::4])
 AT_NIGHT = [
     pytest.param(make, marks=pytest.mark.nightly)
     for make in (*GOOD, *CASES)

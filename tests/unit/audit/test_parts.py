@@ -194,9 +194,8 @@ def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_starts(
         assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert (
-        wrote <= len(found) <= wrote + 1
-    )  # the process may be killed before it reports its last entry
+    # The process may be killed before it reports its last entry.
+    assert wrote <= len(found) <= wrote + 1
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])

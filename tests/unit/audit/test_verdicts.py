@@ -33,7 +33,7 @@ def test_bad_fleet_fails_only_the_check_in_its_name(fleet):
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", GOOD, ids=short)
-def test_good_fleet_fails_no_check(fleet):
+def test_good_fleet_passes_every_check(fleet):
     assert failed(fleet()) == set()
 
 

@@ -15,9 +15,7 @@ from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
 
 TP = TopicPartition("orders", 0)
-KNOWN = (
-    object()
-)  # stands for the failure that a client is known to have in the situation
+KNOWN = object()  # a placeholder for the client's known failure in the situation
 
 
 def played(situation, *, stock=KNOWN, ours=None, error=None):

@@ -183,7 +183,9 @@ SUBSCRIPTIONS = {  # topics, partition numbers, and targets that match no partit
     SUBSCRIPTIONS.values(),
     ids=list(SUBSCRIPTIONS),
 )
-def test_hold_that_matches_nothing_is_reported_once(is_early, topics, numbers, names):
+def test_hold_that_matches_no_partition_is_reported_once(
+    is_early, topics, numbers, names
+):
     """Another member may own the partitions that this member lacks."""
     seen = []
     one = Consumer(*([] if is_early else [ZERO]), hooks=[seen.append])

@@ -308,7 +308,7 @@ def test_unknown_parameter_of_a_route_is_refused(console, method, path, more):
 # ---------------------------------------------------------------- permissions and owners
 
 
-def test_read_only_console_offers_and_accepts_no_change():
+def test_read_only_console_neither_offers_nor_accepts_changes():
     served, _ = writing(groups(), is_read_only=True)
     for path in ("/place", "/lift"):
         for method in ("GET", "POST"):

@@ -93,7 +93,7 @@ def test_page_query_waits_longer_for_the_connection_than_a_users_action():
     assert of_question > of_click
 
 
-def test_closed_connection_answers_no_query():
+def test_closed_connection_does_not_answer_queries():
     lent = shared()
     lent.close()
     assert lent.asked("topics", Cluster().ask, LIMIT) is None

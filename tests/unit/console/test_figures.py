@@ -198,7 +198,7 @@ class Connection(Limited):
         return known
 
 
-def test_retention_that_cannot_be_read_has_no_figure_and_is_requested_once_a_minute():
+def test_unreadable_retention_is_not_exported_and_is_requested_once_a_minute():
     connection = Connection(answers=0)
     state = console_of(groups(), lambda: connection).state
     for _ in range(3):

@@ -86,7 +86,7 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("/place", **fields, agreed=again).status_code == 200
 
 
-def test_group_list_shows_no_expiry_of_an_expired_hold():
+def test_group_list_does_not_show_the_end_of_an_expired_hold():
     """The members lift an expired hold within the allowed clock skew."""
     known = viewed(5, is_held=True)
     (hold,) = known.holds

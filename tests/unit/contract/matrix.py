@@ -41,8 +41,8 @@ DEMANDED = {
     "S": ("real",),  # Spark runs in a JVM, which no world can simulate
 }
 
-# A promise, a tier in which it has no proof, the tier that proves it instead, and the
-# reason.
+# Each row has a promise, a tier without a proof, the tier that has the proof instead, and
+# the reason.
 EXCEPTIONS = (
     (
         *("P15", "simulated", "pure"),

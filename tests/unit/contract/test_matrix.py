@@ -60,9 +60,8 @@ def test_promises_are_numbered_without_a_gap():
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
     named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
-    to_come = {*named} - {
-        *found
-    }  # the page also announces extensions of existing promises
+    # The page also announces extensions of existing promises.
+    to_come = {*named} - {*found}
     assert len(re.findall(r"^###", text, re.MULTILINE)) == len(found)
     for letter in "PGWS":
         of_it = [one for one in found if one.startswith(letter)]

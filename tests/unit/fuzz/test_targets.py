@@ -160,7 +160,7 @@ TARGETS = (
 
 BY_NAME = {target.name: target for target in TARGETS}
 
-# Inputs that once broke a promise.
+# Inputs for which a reader broke a promise in an earlier version.
 FOUND = {
     # A duration that exceeds the range of floats was read as infinite.
     "duration": (b"9" * 400 + b"s",),

@@ -140,7 +140,7 @@ class Reading:
         return self._clock.now(newest, self.listen)
 
 
-def test_reader_with_an_accurate_clock_waits_for_no_record():
+def test_reader_with_an_accurate_clock_does_not_wait_for_a_record():
     """The reader uses the record's timestamp, not its own clock."""
     reading = Reading(2.0)
     assert reading.now(BROKER - 1) == BROKER - 1

@@ -113,7 +113,7 @@ def test_entry_shows_when_its_hold_ends_or_ended():
 
 
 def test_entry_stream_returns_each_entry_once():
-    """The stream also reports the expiry of a hold, which has no record of its own."""
+    """The stream also has an entry for each expiry, although an expiry is not a record."""
     stream, first = EntryStream(skew), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):

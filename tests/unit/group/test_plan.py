@@ -293,12 +293,7 @@ def test_longer_hold_is_replaced_if_requested():
     ("at", "now", "wall", "becomes"),
     [
         (NOW - 10, NOW, 0.0, "unchanged"),
-        (
-            NOW - 59,
-            NOW,
-            0.0,
-            "unchanged",
-        ),  # the end is past, but not by more than the allowed skew
+        (NOW - 59, NOW, 0.0, "unchanged"),  # expired, but within the allowed skew
         (NOW - 70, NOW, 0.0, "renewed"),
         (NOW - 10, None, NOW, "unchanged"),
         (NOW - 10, None, NOW + 49, "unchanged"),

@@ -71,7 +71,7 @@ def test_long_lived_producer_is_replaced_only_if_its_topic_is_missing(error, mad
     assert producers.made == made
 
 
-def test_report_after_close_creates_no_producer():
+def test_report_after_close_does_not_create_a_producer():
     producers = Producers()
     topic = topic_of(producers)
     topic.close()

@@ -489,7 +489,7 @@ def test_wait_flowing_ignores_a_stream_in_a_group_with_members(view, sentence, s
     assert found == (not sentence.startswith("not"), sentence)
 
 
-def test_group_without_partitions_and_commits_does_not_count_as_flowing():
+def test_group_with_neither_partitions_nor_commits_does_not_count_as_flowing():
     nothing = "the group owns no partition, and has committed no offset"
     assert waiting.is_flowing(viewed(), ()) == (False, f"not flowing: {nothing}")
 
@@ -501,7 +501,7 @@ def test_wait_flowing_checks_every_owner_of_a_partition():
     assert not reached
 
 
-def test_wait_flowing_counts_a_stream_for_topics_without_other_readers():
+def test_wait_flowing_counts_a_stream_for_topics_that_no_member_reads():
     own = stream(assigned={"u": ((0, 0),)}, quiet={})
     view = viewed(A, LOUD, own)
     assert waiting.is_flowing(view, scopes_of(["u"], "g")) == (True, "flowing: u:0")

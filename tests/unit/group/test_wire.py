@@ -1,4 +1,4 @@
-"""Encoded control records and reports are decoded unchanged; garbage raises no error."""
+"""Encoded control records and reports are decoded unchanged; garbage does not raise."""
 
 import json
 

@@ -198,9 +198,7 @@ class NaiveLedger:
 
     def assign(self, new, cause):
         gone, gained = self.assigned - new, new - self.assigned
-        if (
-            cause is Cause.CLOSED
-        ):  # operators' holds would stay, but this model has none
+        if cause is Cause.CLOSED:  # operators' holds stay, but this model has none
             self.holds = {}
         for key in [key for key in self.holds if self._ends(key, gone, new, cause)]:
             self._over(key)
@@ -231,9 +229,8 @@ class NaiveLedger:
         if is_here or (scope.topic in self.wholes() and not by_hand):
             return False
         has_been = (scope.topic, scope.partition) in gone | self.undecided
-        return (
-            bool(new) or has_been
-        )  # a join that assigns no partition does not end other pauses
+        # A join that assigns no partition does not end the other pauses.
+        return bool(new) or has_been
 
     # ------------------------------------------------------------ polls and gates
 

@@ -114,7 +114,7 @@ def test_hold_placed_on_an_unassigned_partition_does_not_cause_a_warning():
     assert lab.log.of(events.AssignedWhileHeld) == []
 
 
-def test_hold_of_a_pattern_names_its_topics_and_warns_if_no_topic_matches():
+def test_hold_on_a_pattern_names_its_topics_and_warns_if_no_topic_matches():
     """The ledger matches the pattern against the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])

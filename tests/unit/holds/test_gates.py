@@ -154,7 +154,7 @@ def test_gate_is_reported_and_explained():
     assert line == "gate: gained during a poll() that started with everything paused"
 
 
-def test_poll_without_a_change_creates_no_new_view_and_notifies_no_observer():
+def test_poll_without_a_change_neither_creates_a_view_nor_notifies_observers():
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     looks = []

@@ -124,9 +124,7 @@ class Both:
     def step(self, step):
         before, seen = self.naive.quiet(), len(self.lab.log.events)
         owned = self.lab.ledger.owned()
-        self.lab.clock.now += (
-            self.unseen
-        )  # the first thing that the step does is to read the clock
+        self.lab.clock.now += self.unseen  # the ledger's step first reads the clock
         self.naive.expire(self.lab.clock.now)
         self.unseen = 0.0
         step(self)

@@ -1,4 +1,4 @@
-"""Events reach every hook once, in the order of the changes."""
+"""Each hook receives each event exactly once, in the order of the changes."""
 
 import logging
 import threading
@@ -90,7 +90,7 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
 
     1. A thread has delivered all events.
     2. Another thread appends an event, but cannot get the turn.
-    3. The first thread releases the turn, reads the queue once more, and delivers the
+    3. The first thread releases the turn, reads the queue again, and delivers the
        event.
     """
     log = EventLog()

@@ -72,7 +72,7 @@ def test_cached_answers_of_a_pattern_are_bounded():
 
 
 @pytest.mark.contract("P4")
-def test_pause_places_no_hold_if_the_pattern_raises():
+def test_pause_does_not_place_a_hold_if_the_pattern_raises():
     """The caller gets the exception."""
     lab = LedgerLab(owns=[A, C])
     with pytest.raises(PatternError):

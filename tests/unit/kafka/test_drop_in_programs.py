@@ -42,7 +42,7 @@ class Listening(SafeConsumer):
         super().subscribe(*args, **kwargs)
 
 
-def test_constructor_calls_no_override_of_a_subclass():
+def test_constructor_does_not_call_methods_that_a_subclass_overrides():
     with offline(Listening, "orders", start_paused=True, log=False) as consumer:
         assert consumer.subscription() == {"orders"}
 

@@ -97,7 +97,7 @@ def test_corrupted_bytes_are_refused_or_decoded_to_the_same_marks(
         ],
     ],
 )
-def test_invalid_payload_is_read_as_no_marks(payload):
+def test_invalid_payload_is_read_as_if_it_had_no_marks(payload):
     """One payload expands from 50 kB to 50 MB; another nests a hundred thousand lists."""
     trailer = handover._TRAILER
     end = trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)

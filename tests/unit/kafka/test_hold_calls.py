@@ -341,9 +341,8 @@ def test_subscribe_refuses_to_leave_out_a_paused_topic(safe, target):
     assert consumer.subscription() is None
     assert len(consumer.holds()) == 2
     consumer.resume(target)
-    consumer.subscribe(
-        pattern="ord"
-    )  # upstream matches the pattern against the start of a topic name
+    # Upstream matches the pattern against the start of a topic name.
+    consumer.subscribe(pattern="ord")
     assert _names(consumer.holds()) == [("orders", "app")]
 
 

@@ -89,7 +89,9 @@ def test_partition_held_again_within_a_second_is_fetched_immediately(one):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_partition_is_doubtful_if_no_response_named_its_topic_for_a_while(one, is_held):
+def test_partition_is_doubtful_if_responses_have_not_named_its_topic_for_a_while(
+    one, is_held
+):
     """A partition that is not held becomes doubtful later than a held partition."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)
@@ -158,6 +160,6 @@ def test_partition_that_has_waited_once_is_fetched_without_another_wait(one):
     assert one.left_out() == {TP}
 
 
-def test_topic_without_an_id_causes_no_request(one):
+def test_topic_without_an_id_does_not_cause_a_request(one):
     one.state.topic_id = None
     assert one.left_out() == set()

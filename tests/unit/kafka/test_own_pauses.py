@@ -1,4 +1,4 @@
-"""``paused()`` names the pauses of one owner, ``quiet()`` all held or gated partitions."""
+"""``paused()`` returns one owner's paused partitions, ``quiet()`` all quiet partitions."""
 
 import re
 
@@ -34,9 +34,8 @@ def _operator_holds(consumer):
 def _block_holds(consumer):
     block = consumer.held(A)
     block.__enter__()
-    vars(consumer)["block"] = (
-        block  # the block would end when its last reference is dropped
-    )
+    # The block would end when the last reference to it is dropped.
+    vars(consumer)["block"] = block
 
 
 def _gate_closes(consumer):

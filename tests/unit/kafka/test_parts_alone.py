@@ -76,7 +76,7 @@ def test_positions_are_compared_with_upstreams_cluster_metadata(client):
 def test_committed_offset_sets_the_position_of_a_partition_that_waits_for_a_reset(
     monkeypatch,
 ):
-    """kafka-python does the same, and the poll that requested the reset raises no error."""
+    """kafka-python does this, too; the poll that requested the reset does not raise."""
 
     async def answer(_partitions, _timeout_ms=None):
         return FIVE
@@ -115,7 +115,7 @@ def test_join_is_dropped_if_it_assigns_topics_that_are_no_longer_subscribed(
 
 
 def test_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
-    """A late SyncGroup response raises no ValueError, and another join follows."""
+    """A late SyncGroup response does not raise a ValueError, and another join follows."""
     coordinator.reset_generation()
     coordinator.rejoin_needed = coordinator.rejoining = False
     assignment = ConsumerProtocolAssignment(0, [("a", [0])], b"").encode()

@@ -146,7 +146,7 @@ def test_wrong_arguments_of_the_steps_in_c_raise_python_errors():
             next(_batches.Steps(*usual))
 
 
-def test_steps_in_c_leak_no_memory_and_keep_no_cycle():
+def test_steps_in_c_leak_neither_memory_nor_reference_cycles():
     ledger = Ledger()
     ledger.steps = steps_of(_batches.Steps, ledger, State())
     gone = weakref.ref(ledger)

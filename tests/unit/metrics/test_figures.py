@@ -290,9 +290,7 @@ def test_member_with_many_partitions_has_few_series(safe):
     assert found['holds{kind="local"}'] == 2000
     assert not found.keys() - small.keys()
     (less,) = small.keys() - found.keys()
-    assert (
-        "worker_lag_records" in less
-    )  # no records have been fetched from the new partitions
+    assert "worker_lag_records" in less  # nothing was fetched from the new partitions
     assert len(found) < 100
 
 
@@ -301,7 +299,7 @@ def test_delivery_of_records_does_not_call_metrics_code(safe):
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)
-    values(consumer)  # the figures have been read once
+    values(consumer)  # the metrics were read before the delivery
     answer(consumer, tp, 0, batch(0, 1000))
     called = set()
 

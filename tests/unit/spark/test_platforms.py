@@ -223,7 +223,7 @@ def test_install_line_is_shown_without_pyspark(monkeypatch, make):
         make()
 
 
-def test_importing_the_package_needs_no_pyspark():
+def test_spark_package_can_be_imported_without_pyspark():
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
         "import safeconsumer.spark, safeconsumer.spark.session"

@@ -1,4 +1,4 @@
-"""Tests the options of the Python source, which are parsed once and refused by name."""
+"""Tests the Python source's options; an error names the option that is refused."""
 
 import pytest
 

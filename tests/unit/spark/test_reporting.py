@@ -65,7 +65,7 @@ def test_state_of_a_stream_is_unknown_before_its_first_plan():
     assert Reported().reported() == ("starting", {}, {})
 
 
-def test_held_partition_is_quiet_once_no_batch_reads_the_partition(lab):
+def test_held_partition_is_quiet_as_soon_as_no_batch_reads_it(lab):
     """No partition counts as quiet during a plan, which may not know the new hold."""
     lab.activity.begin("q", [ZERO, ONE])
     assert lab.reported() == ("starting", {}, {})

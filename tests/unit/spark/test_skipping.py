@@ -55,7 +55,7 @@ def restarted(lab):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [None, LATEST], ids=["no limit", "limit"])
 @pytest.mark.parametrize("held", [False, True], ids=["flowing", "held"])
-def test_skip_ends_the_batch_of_its_partition_and_reads_no_skipped_record(
+def test_batch_with_a_skip_starts_after_the_skipped_offsets_and_ends_there(
     lab, limit, held
 ):
     """Progress and an event name the skipped offsets, the owner and the reason."""
@@ -160,7 +160,7 @@ def test_record_that_fails_a_planned_batch_is_skipped_when_the_batch_runs_again(
 
 
 @pytest.mark.contract("S8")
-def test_repeated_batch_without_the_partition_skips_nothing(lab):
+def test_repeated_batch_without_the_partition_does_not_carry_out_its_skip(lab):
     """The partition was held in that batch, so the next plan carries out the skip."""
     lab.controller.skip("orders:0", to=8, reason="poison")
     end = {ORDERS: 5, RETURNS: 8}
@@ -490,9 +490,7 @@ class Group:
         self.members = 0
         self.fails = False
         self.asked = threading.Semaphore(0)
-        self.went = threading.Semaphore(
-            0
-        )  # released when a commit has succeeded or failed
+        self.went = threading.Semaphore(0)  # released after a commit or its failure
         self.closed = threading.Event()
         self.clusters = {}
         self.events = []

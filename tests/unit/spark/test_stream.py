@@ -356,7 +356,7 @@ def test_stream_that_ended_before_it_was_opened_is_not_awaited(lab):
 
 
 @pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True], ids=short)
-def test_wait_needs_a_finite_number_of_seconds(timeout):
+def test_wait_requires_a_finite_number_of_seconds(timeout):
     """A wait of NaN seconds would never end."""
     with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)

@@ -197,7 +197,7 @@ def test_cluster_responds_as_kafka_does(question):
     assert question(in_kit(*cluster_of())) == QUESTIONS[question]
 
 
-def test_restarted_broker_has_no_fetch_sessions():
+def test_restarted_broker_has_forgotten_its_fetch_sessions():
     """A client gets FETCH_SESSION_ID_NOT_FOUND, and starts another session."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")

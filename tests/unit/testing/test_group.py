@@ -157,9 +157,7 @@ def test_second_member_with_a_static_id_fences_the_first(lab):
     old = lab.ids["a"]
     lab.sync("a", a=b"A")
     lab.join("b", instance_id="one")
-    assert (
-        lab.joins["b"][-1].leader == old
-    )  # the new member is not asked to assign partitions
+    assert lab.joins["b"][-1].leader == old  # the new member does not assign partitions
     assert lab.joins["b"][-1].generation == 1
     lab.sync("b")
     assert lab.syncs["b"] == [(0, b"A")]

@@ -14,9 +14,7 @@ from tests.harness.testing.requests import (
 )
 
 GROUP = "g"
-ENDED = (
-    10.0  # seconds until the end of a transaction has been written to all partitions
-)
+ENDED = 10.0  # seconds until a transaction's end has been written to all partitions
 
 
 def test_end_of_a_transaction_is_acknowledged_before_it_takes_effect():
@@ -75,7 +73,7 @@ def test_broker_that_is_not_the_coordinator_of_a_transaction_refuses_its_request
 
 
 @pytest.mark.parametrize("gone", ["topic", "group"])
-def test_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
+def test_transaction_does_not_commit_offsets_for_a_deleted_topic_or_group(gone):
     """Otherwise a group could start at a wrong offset of a new topic of the same name."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))

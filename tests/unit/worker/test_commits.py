@@ -27,7 +27,7 @@ def client():
 
 @pytest.fixture
 def commits(client, clock):
-    """Return the commits of a client that has no offsets yet."""
+    """Return a ``Commits`` object for a client that has not committed any offset yet."""
     return Commits(client, KeptRecords(clock), Commit(), lambda *_, **__: None, clock)
 
 

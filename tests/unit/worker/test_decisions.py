@@ -112,7 +112,7 @@ def test_position_is_reached_once_all_records_before_it_are_complete():
 
 
 def test_size_counts_key_value_headers_and_overhead():
-    """A missing key, value or header counts nothing."""
+    """A missing key, value or header does not add to the size."""
     assert sizes_of(records(5, 6, 7)) == [SIZE] * 3
     assert SIZE == 12 + OVERHEAD_BYTES
 

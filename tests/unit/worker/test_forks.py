@@ -78,7 +78,7 @@ def returns(): ...
         pytest.param(lambda: os._exit(3), 3, id="os._exit(3)"),
     ],
 )
-def test_forked_child_exits_at_the_end_of_the_call_and_handles_no_record(
+def test_forked_child_exits_at_the_end_of_the_call_without_handling_records(
     tmp_path, in_child, status, batch, executor
 ):
     handle = Forking(tmp_path, in_child)

@@ -77,9 +77,7 @@ CHANGES = [
     list.clear,
     lambda headers: headers.append(("é", b"12")),
     lambda headers: headers.append(("none", None)),
-    lambda headers: headers.append(
-        (1, 2)
-    ),  # the size of this header cannot be computed
+    lambda headers: headers.append((1, 2)),  # a header whose size is undefined
 ]
 
 
@@ -215,7 +213,7 @@ def raising(error):
     return Calling(call)
 
 
-def test_interrupted_reader_returns_no_more_records():
+def test_interrupted_reader_does_not_return_further_records():
     """As with upstream's generator, the remaining records must be fetched again."""
     error = []
     part = part_of(raising(error))

@@ -57,7 +57,7 @@ def _alike(exchanges, chunks):
 
 
 def test_small_responses_are_read_wherever_they_are_split():
-    """The bytes are split at each point once, between responses, and after every byte."""
+    """Tried splits: at each single point, between all responses, and after every byte."""
     data = written(SMALL)
     for place in range(len(data) + 1):
         _alike(SMALL, _cut(data, [place]))

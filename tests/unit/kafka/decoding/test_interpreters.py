@@ -103,7 +103,7 @@ def test_object_keeps_the_state_of_its_own_module_alive():
     assert gone() is None
 
 
-def test_unloaded_module_leaks_no_memory():
+def test_unloaded_module_does_not_leak_memory():
     """The module frees the class of its records and the names that it looks up."""
 
     def often():

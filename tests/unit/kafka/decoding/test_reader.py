@@ -380,7 +380,7 @@ def test_close_inside_a_deserializer_ends_the_take_after_the_current_record(code
 
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted"])
 def test_close_inside_a_callback_for_a_batch_ends_the_take(way):
-    """The take returns no record, and leaves no batch to another decoder."""
+    """The take returns no records, and no batch is left to another decoder."""
 
     def close(*given):
         made.close()
@@ -528,9 +528,8 @@ def test_other_threads_run_while_a_large_batch_is_checked():
     """A batch of a few KB may have a gigabyte of headers after decompression."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 500_000
-    inside = (
-        record * count + b"\0"
-    )  # because of the extra byte, the reader creates no record
+    # Because of the extra byte, the reader creates no record.
+    inside = record * count + b"\0"
     data = around(b"", count, codec=1)
     running, done = threading.Event(), threading.Event()
 
@@ -578,7 +577,7 @@ def refusing(*_):
         pytest.param({"kind": int}, id="wrong-kind"),
     ],
 )
-def test_reader_leaks_no_memory(other):
+def test_reader_does_not_leak_memory(other):
     """The reader frees arguments and objects, even after an error during a take."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]

@@ -68,9 +68,7 @@ class Line:
                 self.far.sendall(then)
             if end:
                 self.far.close()
-            return [
-                futures
-            ]  # in a list, because the event loop would await a bare future
+            return [futures]  # in a list, because the loop would await a future
 
         (futures,) = self.net.run(send)
         return list(futures)
@@ -149,7 +147,7 @@ def _accept(certificate, accepted):
 
 @cache
 def _authority():
-    """Make a certificate authority and the broker's certificate once, as that is slow."""
+    """Create the certificate authority and the broker's certificate once, as this is slow."""
     made = trustme.CA()
     return made, made.issue_cert(_HOST)
 
