@@ -69,7 +69,7 @@ def test_last_report_does_not_list_busy_partitions():
 
 
 @pytest.mark.contract("G8", "G9")
-def test_single_returned_record_is_busy_and_a_held_record_is_not_returned():
+def test_single_returned_record_counts_as_busy_and_a_held_record_is_not_returned():
     one = Consumer(ZERO, ONE)
     assert one.member.may_give_one(ZERO)
     assert one.member.busy() == {ZERO}

@@ -1,4 +1,4 @@
-"""Tests the console's connections: shared queries, the limit of requests, and answers."""
+"""Tests the console's connections: shared queries, limits on requests, and responses."""
 
 import asyncio
 import threading

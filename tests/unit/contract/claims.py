@@ -74,7 +74,7 @@ _PLAYS = {
 @frozen
 class Claim:
     """
-    A claim of a page about a client.
+    A claim that a page makes about a client.
 
     Attributes:
         page: the page that contains the sentence.
@@ -107,12 +107,12 @@ def claims():
 
 
 def mentions(page):
-    """Return parts of those sentences of a page that only name a client."""
+    """Return the listed parts of a page's sentences that only name a client."""
     return _listed().get(page, {}).get("mentions", [])
 
 
 def sentences(page):
-    """Yield the sentences and rows of a page that are about clients."""
+    """Yield the sentences and table rows on a page that are about clients."""
     text = (ROOT / page).read_text("utf-8")
     for rubbish in (_GENERATED, _FENCE, _REMARK):
         text = rubbish.sub("", text)

@@ -20,7 +20,7 @@ METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name
 VARARGS = {"pause", "resume"}
 
 
-def test_kafka_consumer_is_safe_consumer_and_a_subclass_of_upstreams():
+def test_kafka_consumer_is_safe_consumer_and_a_subclass_of_upstreams_consumer():
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
@@ -40,7 +40,7 @@ def test_signature_is_upstreams_plus_keyword_only_arguments(name):
         assert list(theirs) == [one.name for one in shared]
 
 
-def test_constructor_adds_keyword_only_arguments_to_upstreams():
+def test_constructor_adds_keyword_only_arguments_to_upstreams_constructor():
     ours = inspect.signature(SafeConsumer).parameters
     kinds = {one.name: one.kind for one in ours.values()}
     assert inspect.Parameter.VAR_POSITIONAL is kinds.pop("topics")

@@ -1,4 +1,4 @@
-"""Tests the board's reporting members, holds and snapshots, record by record."""
+"""Tests the members, holds and snapshots that the board shows after each record."""
 
 import time
 from types import SimpleNamespace

@@ -302,7 +302,7 @@ def test_wait_with_bad_arguments_or_no_broker_fails_with_a_reason(words, message
     "command", [("history",), ("dead-letters", "list", "t"), ("doctor",)], ids=short
 )
 def test_command_fails_quickly_without_a_broker(command, monkeypatch):
-    """kafka-python's own limit is half a minute."""
+    """kafka-python's own time limit is half a minute."""
     monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
     limits, bootstrap = set(), KafkaConnectionManager.bootstrap
 

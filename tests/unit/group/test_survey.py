@@ -1,4 +1,4 @@
-"""Tests requests to the cluster about groups of either protocol."""
+"""Tests requests to the cluster about groups with the old and the new protocol."""
 
 from types import SimpleNamespace
 

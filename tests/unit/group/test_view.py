@@ -316,7 +316,7 @@ def test_member_that_was_not_quiet_in_its_last_report_is_unknown(last, *, is_lis
     ids=["by the local clock", "by its own, smaller skew"],
 )
 def test_silent_member_with_a_hold_that_may_have_ended_is_unknown(skew, changed):
-    """The member lifts the hold at 90 s plus its skew, and delivers."""
+    """The member lifts the hold at 90 s plus its skew, and then delivers records."""
     ending = evolve(HELD, hold=ControlHold("id", "x", 30_000))
     view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(ending,), **changed)
     assert view.holds == (ending,)

@@ -15,7 +15,7 @@ START = OffsetAndMetadata(0, "", -1)
 
 
 class Batch:
-    """An open batch of upstream's with records and perhaps an error after them."""
+    """A fake of upstream's open batch: some records, and perhaps an error after them."""
 
     _next_inline_exception = None
     leader_epoch = 5

@@ -134,7 +134,7 @@ def test_lifetime_in_a_call_takes_precedence_over_the_default(safe):
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_log_setting_decides_whether_events_are_logged_beside_the_hooks(
+def test_log_setting_decides_whether_events_are_logged_in_addition_to_hooks(
     safe, event_log, caplog, log
 ):
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):

@@ -79,7 +79,7 @@ def test_partition_held_again_within_a_second_is_fetched_immediately(one):
     """The partition stays doubtful, and its next fetch after that second has to wait."""
     one.left_out()
     one.name()
-    one.state.waited_since = None  # the partition was fetched
+    one.state.waited_since = None  # as after a fetch
     one.after(0.5)
     one.hold_for(0.2)
     assert one.left_out() == set()
@@ -156,7 +156,7 @@ def test_partition_that_has_waited_once_is_fetched_without_another_wait(one):
     one.name()
     one.hold_for(2)
     assert one.left_out() == set()
-    one.state.waited_since = None  # the partition was fetched
+    one.state.waited_since = None  # as after a fetch
     assert one.left_out() == {TP}
 
 

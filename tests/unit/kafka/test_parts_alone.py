@@ -27,7 +27,7 @@ FIVE = {A: OffsetAndMetadata(5, "", -1)}
 
 @pytest.fixture
 def client():
-    """Return an upstream client that reaches no broker."""
+    """Return an upstream client that cannot reach any broker."""
     with silent_broker() as address:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client

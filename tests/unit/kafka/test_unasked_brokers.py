@@ -61,7 +61,7 @@ def test_leader_receives_a_fetch_once_metadata_contains_the_leader(
     """
     kafka-python 3.0.12 never sends a Fetch to this leader again.
 
-    1. Metadata is read while broker 2 starts.
+    1. Metadata is read while broker 2 is still starting.
     2. The old leader's response names broker 2 as the new leader (KIP-951).
     3. Metadata contains broker 2.
     """

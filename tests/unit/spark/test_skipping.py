@@ -1,4 +1,4 @@
-"""Tests skips, losses under a hold, and commits, without Spark and Kafka."""
+"""Tests skips, records lost under a hold, and commits, without Spark and Kafka."""
 
 import gc
 import threading
@@ -58,7 +58,7 @@ def restarted(lab):
 def test_batch_with_a_skip_starts_after_the_skipped_offsets_and_ends_there(
     lab, limit, held
 ):
-    """Progress and an event name the skipped offsets, the owner and the reason."""
+    """The progress report and an event name the skipped offsets, the owner and the reason."""
     if held:
         lab.controller.pause("orders", owner="ops")
     lab.controller.skip("orders:0", to=7, reason="poison", owner="alice")
@@ -93,7 +93,7 @@ def test_limiter_does_not_assign_a_share_to_a_partition_that_skips(lab):
     ids=short,
 )
 def test_impossible_skip_is_refused_and_dropped(to, latest, why):
-    """The batch continues without the skip, and progress and an event have the reason."""
+    """The batch runs without the skip; the progress report and an event give the reason."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
@@ -378,7 +378,7 @@ def test_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
 
 @pytest.mark.contract("S8")
 def test_recreated_topic_is_reported_until_its_hold_has_ended(lab):
-    """Each progress and one event report the recreated topic."""
+    """Each progress report and one event name the recreated topic."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"

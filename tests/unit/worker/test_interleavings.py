@@ -238,7 +238,7 @@ def _met(order, a, b, at):
 @pytest.mark.parametrize("name", sorted({a for a, _ in PAIRS}))
 @pytest.mark.parametrize("places", [1, pytest.param(12, marks=pytest.mark.nightly)])
 def test_any_two_steps_may_interleave_at_any_point(order, name, places):
-    """One step is interrupted at random points, where another step runs."""
+    """While one step is interrupted at a random point, another step runs."""
     wrong = []
     for a, b in PAIRS:
         if a != name:

@@ -1,4 +1,4 @@
-"""Errors that a worker keeps hold no local variables, and are printed as short texts."""
+"""Errors that a worker keeps do not keep local variables, and are printed briefly."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Makes compiled readers and steps, and their arguments."""
+"""Creates compiled readers and steps, and their arguments."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for responses of brokers."""
+"""Hypothesis strategies for brokers' responses."""
 
 from functools import partial
 

@@ -146,7 +146,7 @@ def taking_on_a_thread():
 
 
 def test_take_during_another_take_is_refused():
-    """The first take continues."""
+    """The take that is already running continues."""
     with (
         taking_on_a_thread() as (made, records),
         pytest.raises(ValueError, match="already"),

@@ -247,7 +247,7 @@ def test_batch_with_an_invalid_record_is_left_to_another_decoder(body):
     ids=short,
 )
 def test_batch_with_an_invalid_header_is_left_to_another_decoder(at, number):
-    """The reader rejects the header with and without a check of the checksum."""
+    """The reader rejects the header whether or not the checksum is verified."""
     forged = BATCH[:at] + number + BATCH[at + len(number) :]
     assert left(forged, is_summed=False)
     assert left(forged if at == 8 else bytes(sealed(forged)))
