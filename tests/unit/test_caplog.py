@@ -10,7 +10,7 @@ GO, LOGGED = threading.Event(), threading.Event()
 
 @pytest.fixture
 def earlier_thread():
-    """Leave a thread running, as an earlier test may, before ``caplog`` starts."""
+    """Leave a thread running before ``caplog`` starts, as an earlier test may do."""
 
     def late():
         GO.wait()

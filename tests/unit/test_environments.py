@@ -1,4 +1,4 @@
-"""Tests environments with other packages, which pytest workers may make concurrently."""
+"""Tests environments with other packages, which pytest workers may create concurrently."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.harness import environments
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """Return a maker of environments, which calls ``meanwhile`` before the rename."""
+    """Return a function that makes an environment; it calls ``meanwhile`` before a rename."""
 
     def make(meanwhile):
         monkeypatch.setattr(environments, "cache_folder", lambda: tmp_path)
@@ -22,7 +22,7 @@ def make(tmp_path, monkeypatch):
     return make
 
 
-def test_environment_that_another_process_made_first_is_used(make):
+def test_environment_that_another_process_created_first_is_used(make):
     def finish():
         folder = environments._folder("some-package==1")
         (folder / "bin").mkdir(parents=True)

@@ -52,7 +52,7 @@ def test_docstrings_with_odd_words_are_found(text, faults):
         ({"code": "$ safeconsumer demoo\n$ safeconsumer demo --loud\n"}, 2),
     ],
 )
-def test_blocks_that_nothing_runs_are_found(change, faults):
+def test_code_blocks_that_no_test_runs_are_found(change, faults):
     assert len(list(examples.faults(evolve(BLOCK, **change)))) == faults
 
 

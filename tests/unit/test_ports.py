@@ -5,7 +5,7 @@ import pytest
 from tests.harness.brokers import ports
 
 
-def test_reserved_port_is_given_once(monkeypatch):
+def test_reserved_port_is_given_out_only_once(monkeypatch):
     """Another test process would try the same lock through its own descriptor."""
     port = ports.reserved_port()
     monkeypatch.setattr(ports, "RANGE", range(port, port + 1))

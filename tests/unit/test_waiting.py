@@ -1,4 +1,4 @@
-"""A hang ends a wait of the test suite, and a busy machine does not."""
+"""The test suite's waits fail because of a hang, but not because of a busy machine."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from tests.sim.lab import play
 
 
 class Machine:
-    """A clock and threads that wait for a CPU core during part of each second."""
+    """A fake clock, and threads that wait for a CPU core for part of each second."""
 
     def __init__(self, **parts):
         self.now = 0.0
@@ -42,7 +42,7 @@ class Machine:
             self.waits[thread] += part * seconds
 
     def until_over(self, bound):
-        """Return the second at which a bound is reached, or None after an hour."""
+        """Return the time at which the bound is reached; None if it is not within an hour."""
         while not bound.is_over():
             self.step(0.5)
             if self.now > 3600:
@@ -72,24 +72,24 @@ class Machine:
         "spin",
     ],
 )
-def test_seconds_in_which_a_thread_waits_for_a_core_do_not_count(parts, over):
-    """Waits before the start of the bound give no additional time."""
+def test_time_in_which_a_thread_waits_for_a_core_does_not_count(parts, over):
+    """Waits for a core before the bound was created do not extend the bound."""
     machine = Machine(**parts)
     assert machine.until_over(machine.bound(10.0)) == over
 
 
-def test_no_bound_is_longer_than_ten_times_a_long_limit():
-    """A spinning hang waits for a core, too."""
+def test_bound_never_lasts_longer_than_ten_times_a_long_limit():
+    """A thread that hangs in a busy loop also waits for a core."""
     machine = Machine(**{"1": 1.0})
     assert machine.until_over(machine.bound(90.0)) == 900.5
 
 
-def test_wait_without_a_limit_has_no_bound():
+def test_wait_without_a_limit_never_ends_by_itself():
     machine = Machine(**{"1": 1.0})
     assert machine.until_over(machine.bound(None)) is None
 
 
-def test_waits_of_a_thread_that_starts_later_count_in_full():
+def test_waits_of_a_thread_that_starts_after_the_bound_count_in_full():
     machine = Machine()
     bound = machine.bound(10.0)
     assert not bound.is_over()
@@ -118,8 +118,8 @@ def test_threads_and_processes_of_a_test_are_counted():
     assert min(found.values()) >= 0.0
 
 
-def test_simulated_world_has_no_waits_for_a_core():
-    """Otherwise a history would depend on the machine."""
+def test_simulated_world_does_not_measure_waits_for_a_core():
+    """Otherwise simulated histories would depend on the machine."""
 
     def read(_):
         machine = Machine(**{"1": 1.0})
@@ -128,7 +128,7 @@ def test_simulated_world_has_no_waits_for_a_core():
     assert play(read) == 10.5
 
 
-def test_ended_process_is_ignored(tmp_path, monkeypatch):
+def test_process_that_has_exited_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "_PROC", tmp_path)
     assert core_waits(7) == {}
     (tmp_path / "7/task/8").mkdir(parents=True)
@@ -149,7 +149,7 @@ def test_hang_raises_an_error_with_the_last_state(monkeypatch):
     ("part", "over"), [(0.0, 32.0), (0.5, 61.0)], ids=["idle", "half"]
 )
 def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatch):
-    """A second limit, which does not count waits for a core, follows the first."""
+    """After the first limit, a second limit applies that does not count waits for a core."""
     machine = Machine(**{"1": part})
     timers = []
     monkeypatch.setattr(timeouts.signal, "setitimer", lambda *its: timers.append(its))
@@ -172,7 +172,7 @@ def test_time_limit_of_each_test_excludes_waits_for_a_core():
 
 
 def test_interrupt_of_a_wait_reports_the_last_state():
-    """Pytest's time limit is such an interrupt."""
+    """For example, pytest's time limit interrupts a wait."""
 
     def interrupt():
         raise KeyboardInterrupt
@@ -194,19 +194,19 @@ def test_child_that_does_not_exit_is_killed():
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_status_of_a_child_is_its_exit_code(code):
+def test_status_of_a_child_process_is_its_exit_code(code):
     assert os.waitstatus_to_exitcode(forked(lambda: os._exit(code))) == code
 
 
 def test_program_that_does_not_exit_is_killed():
-    """The message contains the program's limit, and no shorter limit."""
+    """The message names the limit that was given for the program."""
     with pytest.raises(subprocess.TimeoutExpired, match=r"after 0\.01 seconds"):
         ran_python("-c", "import signal; signal.pause()", timeout=0.01)
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Make each check of a bound take a second, half of it as a wait for a core."""
+    """Make each check of a bound take a second, half of which is spent waiting for a core."""
     machine = Machine(**{"1": 0.5})
 
     def bound(limit):
@@ -246,7 +246,7 @@ def test_exit_of_a_program_may_take_longer_on_a_busy_machine(machine):
 
 @pytest.mark.usefixtures("machine")
 def test_killed_program_may_exit_late_on_a_busy_machine(monkeypatch):
-    """The kernel ends it after many turns; the bound of a wait is over after 40 turns."""
+    """The program exits only after more turns than a wait with a limit would allow."""
     with Process(PAUSES) as process:
         late = threading.Timer(0.2, process._popen.kill)
         monkeypatch.setattr(process._popen, "kill", late.start)
@@ -269,7 +269,7 @@ def test_started_program_may_exit_late_on_a_busy_machine(machine):
 
 
 def test_input_is_sent_once_to_a_program_that_takes_several_turns(machine):
-    """Each turn ends before an interpreter has started."""
+    """Each turn is shorter than the start of the interpreter."""
     done = ran_python("-c", "print(input())", input="a\n", timeout=None)
     assert done.stdout == "a\n"
     assert machine.now > 1.0

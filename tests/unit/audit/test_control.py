@@ -106,7 +106,7 @@ def test_history_and_audit_find_the_same_holds(drawn):
 
 
 def test_key_of_a_later_version_names_a_separate_hold():
-    """Lifting the hold of a later version leaves the hold of version 1 in force."""
+    """Lifting a hold that a later version placed leaves the hold of version 1 in force."""
     log = [
         RawRecord(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
         RawRecord(b"2\0g\0alice\0orders", None, 1, 105_000),
@@ -117,8 +117,8 @@ def test_key_of_a_later_version_names_a_separate_hold():
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
-def test_history_of_release_0_5_is_refused():
-    """A history of 0.5 predates every readable journal and has holders of two topics."""
+def test_history_written_by_release_0_5_is_refused():
+    """Such a history is older than any readable journal, and mixes holders of two topics."""
     document = json.loads(history([RawRecord(KEYS[0], VALUES[1], 0, 100_000)]))
     (record,) = document["records"]
     del record["version"], record["extra"]
@@ -208,7 +208,7 @@ def test_topic_that_could_not_be_read_is_not_complete():
     assert history_since([], None) > 1e9
 
 
-def test_unreadable_record_leaves_no_gap():
+def test_unreadable_record_does_not_count_as_a_gap():
     places = [
         place_of(number, b"x", value, 100.0)
         for number, value in enumerate((b"\xff", b"[" * 100_000, b"[]"))
@@ -223,7 +223,9 @@ def test_unreadable_record_leaves_no_gap():
         (Topic("ops", "CreateTime", 1.0), "records of ops have their writers' times"),
     ],
 )
-def test_topic_without_broker_timestamps_is_reported_as_trouble(topic, trouble):
+def test_history_of_a_topic_without_broker_timestamps_is_reported_as_unreliable(
+    topic, trouble
+):
     assert trouble in control_of([topic], []).trouble
 
 
@@ -287,7 +289,7 @@ def test_audit_decodes_reset_targets_as_the_history_does():
     }
 
 
-def test_history_lists_a_reset_partition_of_a_topic_named_re_as_a_target():
+def test_history_names_a_reset_partition_of_a_topic_named_re_as_a_valid_target():
     value = b'{"v":1,"id":"a","reset":{"to":{"re":[[3,4]]},"topic_ids":{},"asked":"x"}}'
     log = [RawRecord(b"1\0g\0alice\0re", value, 0, 1000)]
     text = history(log)

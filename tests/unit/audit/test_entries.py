@@ -107,7 +107,7 @@ DELIVER += '"first": 0, "last": 8, "count": 7, "gaps": [[2, 3], [5, 6]]}\n'
         ),
     ],
 )
-def test_entry_that_no_consumer_can_write_is_refused(text, message):
+def test_entry_that_no_consumer_could_have_written_is_refused(text, message):
     with pytest.raises(JournalError, match=message):
         entries_of(HEAD + text)
 

@@ -1,4 +1,4 @@
-"""Tests the judge's evidence and its cost in memory and time."""
+"""Tests the evidence that the judge gives, and the memory and time that it takes."""
 
 import gc
 import sys
@@ -39,7 +39,7 @@ from tests.harness.listing import short
         ("orders:1", False),
         ("orders", True),
         ("order", False),
-        ("re:ord", False),  # a pattern matches whole names only
+        ("re:ord", False),  # a pattern must match the whole topic name
         ("re:ord.*", True),
         ("re:(?i)ORDERS", True),
         ("@all", True),
@@ -75,7 +75,7 @@ def test_invalid_scope_is_refused(monkeypatch, scope):
         covering(scope)
 
 
-def test_late_start_after_a_missed_generation_needs_every_journal():
+def test_late_start_after_a_missed_generation_is_judged_only_with_every_journal():
     """One journal proves A4 if its member gets the partition back in the next generation."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
         member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
@@ -86,7 +86,7 @@ def test_late_start_after_a_missed_generation_needs_every_journal():
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
-def test_delivery_belongs_to_the_poll_in_progress():
+def test_delivery_is_judged_by_the_poll_in_progress():
     """A delivery from a held partition that names a finished poll violates A1."""
     member = MemberJournal().assigned(TP).pause("orders")
     assert failed([member.deliver(TP, 0, 2)]) == {"A1"}
@@ -114,7 +114,7 @@ def test_repeated_violations_are_counted_with_the_first(case):
 
 
 def test_lift_with_an_earlier_time_withdraws_the_violations_after_that_time():
-    """A violation of A1 remains while the other hold of the partition was in force."""
+    """A violation of A1 remains if the partition's other hold was in force at that time."""
     member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     member.then("hold", scope="orders", owner="operator:b")
     for number in range(9):
@@ -146,7 +146,7 @@ def test_evidence_names_the_hold_that_remains_after_the_other_hold_is_lifted():
     ]
 
 
-def test_lift_without_a_cause_withdraws_no_violation():
+def test_lift_without_a_cause_does_not_withdraw_a_violation():
     member = MemberJournal().assigned(TP).pause("orders").poll(TP, 0, 1)
     member.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
     verdict = verdict_on(member)
@@ -165,7 +165,7 @@ def test_finding_without_a_record_has_the_time_of_its_ownership():
     ("fleet", "basis"),
     [("worked_until_the_hold_was_read", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
 )
-def test_w10_is_based_on_clocks_if_the_group_was_held(fleet, basis):
+def test_w10_is_judged_by_clocks_if_an_operator_held_the_group(fleet, basis):
     (verdict,) = judged(FLEETS[fleet]())
     assert verdict.bases["W10"] is basis
 
@@ -188,7 +188,7 @@ def handled(count):
 
 
 def kept_of(journal):
-    check([journal])  # the first check imports modules and creates decoders
+    check([journal])  # warms up: the first check imports modules and creates decoders
     judge = Judge(Settings())
     tracemalloc.start()
     judge.read(journal)
@@ -259,7 +259,7 @@ def holding(count):
 
 
 def dropping(count):
-    """Let a worker drop every second record because of a seek, then continue."""
+    """Let a worker drop every second record because of a seek, and then continue."""
     member = (
         MemberJournal().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
     )
@@ -339,7 +339,7 @@ def lines_run(fleet):
     return count
 
 
-def test_each_overtaken_record_of_a_lane_is_a_violation():
+def test_each_overtaken_record_in_a_lane_is_a_violation():
     member = MemberJournal().then("working", order="key").assigned(TP)
     member.poll(TP, 0, 3).handle(TP, 2, 0, 1)
     verdict = verdict_on(member)
@@ -348,7 +348,7 @@ def test_each_overtaken_record_of_a_lane_is_a_violation():
     assert f"as in entry {first.entry}" in second.evidence
 
 
-def test_offset_skipped_at_the_end_of_a_poll_counts_as_not_delivered():
+def test_offset_skipped_after_the_last_record_of_a_poll_counts_as_not_delivered():
     member = MemberJournal().assigned(TP).poll(TP, 0, 3)
     member.poll(TP, 3, 6, last=4, count=2).poll(TP, 6, 8)
     producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=7)
@@ -373,7 +373,7 @@ def test_evidence_of_a_gap_names_its_first_and_last_offset():
 COUNT, POLL = 20_000, 500
 
 
-def test_transaction_of_one_record_costs_the_judge_less_than_100_bytes():
+def test_transaction_of_one_record_takes_less_than_100_bytes_of_memory():
     """Each transaction leaves an offset without a record."""
     member = MemberJournal().assigned(TP).then("transactional", tp=TP)
     for start in range(0, 2 * COUNT, 2 * POLL):
@@ -381,7 +381,7 @@ def test_transaction_of_one_record_costs_the_judge_less_than_100_bytes():
         gaps = [[one, one + 1] for one in range(start + 1, end - 1, 2)]
         member.deliver(TP, start, end, last=end - 2, count=POLL, gaps=gaps)
     journal = member.journal()
-    check([journal])  # the first check imports modules and creates decoders
+    check([journal])  # warms up: the first check imports modules and creates decoders
     tracemalloc.start()
     (result,) = check([journal]).values()
     _, peak = tracemalloc.get_traced_memory()
@@ -400,7 +400,7 @@ def test_clock_between_two_measurements_has_the_bounds_of_both():
 
 
 class Walked(array):
-    """An array that counts how many numbers its iterations have visited."""
+    """An array that counts how many of its numbers have been read by iteration."""
 
     walked = 0
 

@@ -46,7 +46,7 @@ def others(fleet):
     Return a second group that consumes the same partition without a fault.
 
     A producer wrote the records that both groups read.
-    It wrote none before the fleet's first record, as earlier offsets may have no record.
+    The producer wrote nothing before the fleet's first record; earlier offsets may be empty.
     """
     first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)
@@ -86,7 +86,8 @@ def test_judge_finds_exactly_the_planted_fault_in_a_mixture(make, clocks, faults
     assert found(mixed(fleet, clocks), settings) == faults
 
 
-BY_DAY = (*BAD, *CASES[::4])  # the other fleets reach no further branches
+# By day only some fleets are judged, because the others would reach no further branch.
+BY_DAY = (*BAD, *CASES[::4])
 AT_NIGHT = [
     pytest.param(make, marks=pytest.mark.nightly)
     for make in (*GOOD, *CASES)
@@ -95,8 +96,8 @@ AT_NIGHT = [
 
 
 @pytest.mark.parametrize("make", [*BY_DAY, *AT_NIGHT], ids=short)
-def test_case_judged_from_its_own_facts_has_the_same_result(make):
-    """A Spark task receives the facts of one case, as text."""
+def test_case_judged_from_its_own_facts_alone_has_the_same_result(make):
+    """A Spark task judges one case from its facts, which it receives as text."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])

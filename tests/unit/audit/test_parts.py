@@ -1,4 +1,4 @@
-"""Journals in parts lose no entry between two parts, and a missing part is reported."""
+"""No journal entry is lost between two parts, and a missing part is reported."""
 
 import itertools
 import json
@@ -70,13 +70,13 @@ def test_missing_part_is_reported(tmp_path, missing):
 
 
 def test_lines_missing_from_a_part_are_reported(tmp_path):
-    """Only the last part may end early, because its process was killed."""
+    """Only the last part may be incomplete, because its process may have been killed."""
     _, second, *_ = written(tmp_path)
     lines = second.read_text().splitlines(keepends=True)
     for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
         second.write_text("".join(cut))
         done = run(tmp_path)
-        # The last line only announces the next part, so no entry is lost without it.
+        # The last line only announces the next part, so nothing is lost if it is missing.
         assert done.exit_code == (0 if cut == lines[:-1] else 2), done.output
     second.write_text("".join([*lines, '{"n":99,"at":1.0,"e":"x"}\n']))
     assert "follows the end of its part" in run(tmp_path).stderr
@@ -122,7 +122,7 @@ def failing(name):
     return fail
 
 
-def test_journal_continues_in_its_part_if_the_next_part_cannot_be_created(
+def test_journal_continues_in_its_current_part_if_no_further_part_can_be_created(
     tmp_path, monkeypatch, caplog
 ):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
@@ -151,7 +151,7 @@ def test_forked_child_writes_its_own_parts(tmp_path):
 
 
 def begin_a_part(folder, kill_at, when, wrote):
-    """Write until the second part starts, and die in one of the system calls for it."""
+    """Write until the second part starts; kill the process at one of its system calls."""
     calls = itertools.count(1)
 
     def deadly(function):
@@ -170,7 +170,7 @@ def begin_a_part(folder, kill_at, when, wrote):
     write = os.write
     while writer._end.part.number == 1:
         if writer._is_full(writer._end):
-            # Each of these system calls counts as one step.
+            # Each of these system calls counts as a step.
             os.open, os.write, os.close = map(deadly, (os.open, os.write, os.close))
             Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
         polls(writer, 1)
@@ -194,7 +194,8 @@ def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_starts(
         assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert wrote <= len(found) <= wrote + 1  # the last entry may be unreported
+    # The process may be killed before it reports its last entry.
+    assert wrote <= len(found) <= wrote + 1
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])

@@ -36,7 +36,7 @@ def spans(lane):
 
 
 @pytest.mark.parametrize("scope", [TP, "orders", "re:ord.*", "@all"], ids=short)
-def test_hold_in_the_trace_has_the_paused_scope(scope):
+def test_hold_in_the_trace_is_named_by_its_scope_and_owner(scope):
     member = MemberJournal(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(member)
     assert [one.name for one in lane.held] == [f"{scope} by app"]
@@ -52,7 +52,7 @@ def test_operators_hold_is_drawn_once():
 
 
 def test_records_of_a_held_partition_are_marked_as_wrong():
-    """The trace marks only the runs in which the judge found a violation."""
+    """Only runs of records in which the judge found a violation are marked."""
     lane = only_lane(*FLEETS["a1"]())
     assert sum(run.came.count for run in lane.runs) == 7
     assert sum(run.came.count for run in lane.runs if run.is_wrong) == 2
@@ -77,7 +77,7 @@ def is_certain(fleet):
     }
 
 
-# With two pauses in one poll, the slice begins at the first; the second is in force.
+# Of two pauses in one poll, the slice begins at the first, but the second is in force.
 TWICE = "paused_again_when_it_expires"
 CERTAIN = [
     pytest.param(
@@ -90,7 +90,7 @@ CERTAIN = [
 
 @pytest.mark.parametrize("fleet", CERTAIN, ids=short)
 def test_trace_draws_a_hold_exactly_where_a_delivery_would_be_a_violation(fleet):
-    """A poll that began before the ownership obeys the holds of its own start."""
+    """A poll that began before the ownership is judged by the holds at the poll's start."""
     for lane in collected(*(one.then("later") for one in fleet())).lanes():
         for held in lane.held:
             owned = [one for one in lane.owned if one.member == held.member]
@@ -162,7 +162,7 @@ def test_trace_has_rows_of_owners_holds_records_and_findings():
 
 
 def test_lost_ownership_is_marked_as_lost():
-    """The loss ends the ownership and the member's own hold."""
+    """Losing the membership ends the ownership and the member's own hold."""
     frozen = MemberJournal("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0
     after = MemberJournal("b", at=4).assigned(TP).poll(TP, 0, 5)

@@ -1,4 +1,4 @@
-"""The judge's verdict on each fleet matches the row of the fleet in its table."""
+"""The judge's verdict on each fleet matches the fleet's row in the table of verdicts."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_bad_fleet_fails_only_the_check_in_its_name(fleet):
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", GOOD, ids=short)
-def test_good_fleet_fails_no_check(fleet):
+def test_good_fleet_passes_every_check(fleet):
     assert failed(fleet()) == set()
 
 
@@ -99,12 +99,12 @@ def test_audit_counts_offsets_without_a_record(name):
 PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text()
 
 
-def test_each_check_has_a_rule():
+def test_each_check_has_exactly_one_rule():
     assert tuple(one.check for one in RULES) == CHECKS
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.check)
-def test_module_of_a_rule_has_its_name_and_begins_with_it(rule):
+def test_module_of_a_rule_and_its_docstring_begin_with_the_rules_id(rule):
     module = getattr(rules, rule.check.lower())
     assert module.RULE is rule
     assert module.__doc__.strip().startswith(f"{rule.check}: ")

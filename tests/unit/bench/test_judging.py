@@ -31,7 +31,9 @@ def judged(now, again):
         pytest.param(1.05, [1, 1, 0.98, 0.98, 1, 1], False, id="more than the noise"),
     ],
 )
-def test_regression_is_over_two_percent_and_over_twice_the_noise(now, again, passed):
+def test_slowdown_is_a_regression_above_two_percent_and_twice_the_noise(
+    now, again, passed
+):
     assert judged(now, again).passed is passed
 
 
@@ -59,7 +61,7 @@ def test_speed_table_of_a_page_matches_the_stored_data(page):
     assert text == speed.written(page, text)
 
 
-def test_stored_data_has_the_ratios_and_values_of_a_report():
+def test_stored_data_contains_the_ratios_and_values_from_a_report():
     row = "iteration"
     measured = {
         (row, "records/s / aiokafka"): 1.23456,
@@ -105,7 +107,7 @@ def test_options_that_contradict_each_other_are_refused(arguments):
         parsed(arguments.split())
 
 
-# The extra ``ci`` installs these clients, but README's second command runs without them.
+# The second command in the README runs without these clients, which the extra ``ci`` has.
 _WITHOUT = """
 import runpy, sys
 for name in ("aiokafka", "confluent_kafka", "pyspark"):

@@ -23,7 +23,7 @@ CLEAN, LEAKED, LOST = "held_and_let_go", "a1", "a2"
 
 @pytest.fixture
 def clean(tmp_path):
-    """Return a folder with the journal of a fleet that broke no promise."""
+    """Return a folder with the journals of a fleet that kept every promise."""
     return written(tmp_path / "fleet", FLEETS[CLEAN]())
 
 
@@ -94,7 +94,7 @@ def test_status_is_1_for_violations_and_2_without_a_verdict(
     ],
     ids=["early version", "no version", "empty", "a report"],
 )
-def test_unreadable_journal_leaves_no_verdict(clean, text, reason):
+def test_unreadable_journal_prevents_a_verdict(clean, text, reason):
     (clean / "x.journal").write_text(text)
     done = run(clean)
     assert done.exit_code == 2
@@ -161,7 +161,7 @@ def test_missing_folder_has_status_2(tmp_path, monkeypatch, name):
 
 
 def test_folder_without_journals_has_status_2(tmp_path, clean):
-    """The journals may be on another host."""
+    """The missing journals may be on another host."""
     (tmp_path / "two" / "deeper").mkdir(parents=True)
     done = run(clean, tmp_path / "two")
     assert done.exit_code == 2
@@ -229,7 +229,7 @@ def test_allowance_may_be_a_duration(tmp_path):
 # ---------------------------------------------------------------- control topics
 
 
-def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
+def test_operators_hold_is_judged_only_with_the_records_of_the_control_topics(tmp_path):
     """Journals show that members read a hold, but not when it was in force."""
     journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -296,7 +296,7 @@ def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
     assert (done.exit_code, line in done.output) == (0 if is_judged else 2, True)
 
 
-def test_topic_counts_as_compacted_unless_its_settings_differ(monkeypatch):
+def test_topic_counts_as_compacted_unless_its_settings_say_otherwise(monkeypatch):
     facts = [
         Facts("plain", 1, {"cleanup.policy": "delete"}),
         Facts("packed", 1, {"cleanup.policy": "compact"}),
@@ -327,7 +327,7 @@ def test_unwritable_file_does_not_hide_a_violation(tmp_path, clean, option):
     assert (done.exit_code, "A1  orders:0" in done.stdout) == (1, True)
 
 
-def test_report_says_whether_every_journal_was_read(tmp_path, clean):
+def test_report_shows_whether_every_journal_was_read(tmp_path, clean):
     report = tmp_path / "report"
     for is_complete in (True, False):
         run(clean, "--report", report)
@@ -406,7 +406,7 @@ def test_cause_shared_by_several_checks_and_partitions_is_printed_once(tmp_path)
 
 
 def test_output_for_many_partitions_has_ten_lines_and_a_summary(tmp_path):
-    """Unjudged partitions are summarized at the end, and the report has every partition."""
+    """The output ends with a summary of unjudged partitions; the report lists each one."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
     journal = (

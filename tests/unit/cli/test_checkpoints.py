@@ -27,7 +27,7 @@ def checkpoint(folder, files):
 
 @pytest.fixture
 def audited(tmp_path):
-    """``audited(files, *more)`` audits a stream of a group with a held topic."""
+    """Return a function that audits a stream whose group has a held topic."""
     history = tmp_path / "history.json"
     history.write_text(history_of("orders", 1100.0, 5000.0))
 
@@ -60,7 +60,7 @@ def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
     [(100.0, 900.0, "0 holds"), (2100.0, 5000.0, "0 holds"), (900.0, 1100.0, "1 hold")],
     ids=["before", "after", "starting before"],
 )
-def test_line_about_a_stream_counts_the_holds_during_its_batches(
+def test_line_for_a_stream_counts_the_holds_in_force_during_its_batches(
     tmp_path, start, end, count
 ):
     history = tmp_path / "history.json"
@@ -93,7 +93,7 @@ def test_checkpoint_folder_may_be_a_uri(audited, tmp_path):
 
 
 @pytest.mark.parametrize("files", [KEPT, MOVED], ids=["kept", "moved"])
-def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files):
+def test_group_without_a_record_on_the_holds_topic_is_not_judged(audited, files):
     """Otherwise a misspelt group would count as clean, because it was never held."""
     done = audited(files, group="gg")
     assert (done.exit_code, done.stdout) == (2, "")
@@ -114,7 +114,7 @@ def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files)
         ),
     ],
 )
-def test_option_without_its_required_companion_is_refused(
+def test_option_without_the_option_that_it_requires_is_refused(
     arguments, reason, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -165,13 +165,13 @@ def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
 
 
 class NotThereError(Exception):
-    """Stands in for Spark's error about a missing folder."""
+    """A stand-in for Spark's error about a missing folder."""
 
     __module__ = "pyspark.errors.exceptions.captured"
 
 
 class Reader:
-    """Reads the offset log of a checkpoint as a session of Spark does."""
+    """A fake ``spark.read`` that returns the files of a checkpoint's offset log."""
 
     def option(self, *_):
         return self
@@ -193,7 +193,7 @@ class Reader:
 def test_spark_reads_a_checkpoint_of_the_python_source_without_a_sources_folder(
     monkeypatch,
 ):
-    """An object store has no empty folders, and Spark once refused the whole checkpoint."""
+    """In an object store, empty folders do not exist; Spark refused such checkpoints."""
     spark = SimpleNamespace(read=Reader())
     monkeypatch.setattr(checkpoints, "session", lambda _: nullcontext(spark))
     found = dict(checkpoints._read_by_spark("s3a://b/c", "local[1]"))

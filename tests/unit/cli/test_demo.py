@@ -15,11 +15,11 @@ from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
 
 TP = TopicPartition("orders", 0)
-KNOWN = object()  # the known failure of a client in a situation
+KNOWN = object()  # a placeholder for the client's known failure in the situation
 
 
 def played(situation, *, stock=KNOWN, ours=None, error=None):
-    """Return results for a situation of 500 records, of which a failure affects 7."""
+    """Return each client's result in a situation; a failure affects 7 of 500 records."""
     results = []
     for client in situation.clients:
         failure = ours if client.is_ours else stock
@@ -51,7 +51,7 @@ def run(*arguments):
 
 @pytest.fixture
 def play(monkeypatch):
-    """``play(*arguments, **outcome)`` runs the command; each situation has this outcome."""
+    """Return a function that runs the command with this outcome in each situation."""
 
     def run_with(*arguments, **outcome):
         monkeypatch.setattr(demo, "EmbeddedBroker", nullcontext)
@@ -88,7 +88,7 @@ def play(monkeypatch):
         ),
     ],
 )
-def test_worst_result_sets_the_status_and_errors_follow_the_table(
+def test_worst_result_sets_the_status_and_errors_are_printed_after_the_table(
     play, outcome, status
 ):
     ended = play(**outcome)
@@ -143,7 +143,7 @@ def test_wrong_usage_has_status_2(arguments):
     assert arguments[-1] in ended.stderr
 
 
-def test_tally_counts_first_deliveries_and_duplicates_below_the_commit():
+def test_tally_counts_first_deliveries_and_repeated_committed_records():
     tally = Tally()
     for offset in range(6):
         tally.produced(TP, offset)

@@ -71,13 +71,13 @@ def test_other_error_has_a_status_and_a_cause(error, status, start):
 
 
 def test_advice_is_given_once():
-    """The library's own errors already contain the advice."""
+    """An error raised by the library already contains the advice."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
     assert error_text(error).count(ACLS) == 1
 
 
 def ended(body):
-    """Run a command with this body and return its result."""
+    """Run a command whose body is this function, and return its result."""
 
     @click.command()
     @click.pass_context
@@ -89,7 +89,9 @@ def ended(body):
 
 
 @pytest.mark.parametrize("is_interrupted", [True, False])
-def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
+def test_interrupt_that_the_event_loop_turns_into_an_error_has_status_130(
+    is_interrupted,
+):
     """Without an interrupt, the loop's "Task is not done yet!" is a defect."""
 
     def body():
@@ -109,8 +111,8 @@ def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
         assert isinstance(result.exception, RuntimeError)
 
 
-def test_full_disk_error_is_left_to_the_program():
-    """The program exits with 70, because status 1 would mean a bad outcome."""
+def test_full_disk_error_is_handled_by_the_program_and_not_by_the_command():
+    """The program then exits with status 70, because 1 would mean a bad outcome."""
 
     def body():
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -118,7 +120,7 @@ def test_full_disk_error_is_left_to_the_program():
     assert isinstance(ended(body).exception, OSError)
 
 
-def test_interrupt_before_the_event_loop_is_unlocked_is_not_hidden(monkeypatch):
+def test_interrupt_while_the_event_loop_is_locked_is_not_hidden(monkeypatch):
     """kafka-python locks its loop one line before the ``try`` that unlocks it."""
 
     def interrupted(loop, _timeout=None):

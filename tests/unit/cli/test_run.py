@@ -68,7 +68,7 @@ REPORT = Report(**COUNTS, gone=0, committed=True, seconds=0.0)
 
 @pytest.fixture
 def ending(monkeypatch):
-    """Replace ``Worker.run`` with a function that raises the first listed error, if any."""
+    """Replace ``Worker.run`` with a fake that raises the first error in the returned list."""
     errors = []
 
     def run(worker):
@@ -78,7 +78,7 @@ def ending(monkeypatch):
         return REPORT
 
     monkeypatch.setattr(Worker, "run", run)
-    # The thread that looks for missing topics would outlive the test.
+    # Otherwise the thread that looks for missing topics would outlive the test.
     monkeypatch.setattr(command, "existing", lambda *_: None)
     return errors
 
@@ -105,7 +105,7 @@ def typed(ending, monkeypatch, tmp_path):  # noqa: ARG001 - ending keeps workers
 
 @pytest.mark.parametrize("target", ["shop:own", "made:Made.there"])
 def test_worker_runs_with_the_programs_own_settings(typed, monkeypatch, target):
-    """The cluster in the environment applies to other commands only."""
+    """The environment variables that name a cluster apply only to other commands."""
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "elsewhere:1")
     ended = typed(target)
     line = "6 handled, 1 dead letter, 2 skipped, 4 dropped; committed"
@@ -209,13 +209,15 @@ def test_start_offset_that_may_skip_records_has_advice(more, advice):
 @pytest.mark.parametrize(
     ("gone", "text"), [(0, "0 dropped; "), (1, "0 dropped, 1 offset deleted unread; ")]
 )
-def test_last_line_names_deleted_offsets(gone, text):
+def test_last_line_of_the_output_names_offsets_deleted_before_they_were_read(
+    gone, text
+):
     counts = {**COUNTS, "dropped": 0}
     report = Report(**counts, gone=gone, committed=True, seconds=0.0)
     assert text in command._sentence(report)
 
 
-def test_missing_topic_is_named_once_a_broker_answers(monkeypatch, capsys):
+def test_missing_topic_is_named_as_soon_as_a_broker_answers(monkeypatch, capsys):
     error = CommandError("topic does not exist: t")
     answers = Mock(side_effect=[KafkaTimeoutError("away"), error])
     monkeypatch.setattr(command, "existing", answers)

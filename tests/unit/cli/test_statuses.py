@@ -57,7 +57,7 @@ def test_list_of_commands_groups_them_by_purpose():
 
 
 @pytest.mark.parametrize("path", [[], ["control"], ["dead-letters"]], ids=str)
-def test_list_of_commands_has_the_whole_first_sentence_of_each_command(path):
+def test_list_of_commands_shows_the_whole_first_sentence_of_each_command(path):
     group = safeconsumer
     for name in path:
         group = safeconsumer.get_command(CONTEXT, name)

@@ -73,7 +73,7 @@ def test_login_time_counts_toward_the_timeout(clock, monkeypatch):
     ("timeout", "words"), [(0.0, "1.5s"), (2.5, "2.5s"), (12.0, "12s"), (90.0, "1m30s")]
 )
 def test_wait_without_an_answer_reports_how_long_it_took(clock, timeout, words):
-    """Each check of the group may take 1.5 s, however short the timeout is."""
+    """One check of the group may take 1.5 s even if the timeout is shorter."""
 
     def look(_, *, timeout, **__):
         clock.sleep(timeout)
@@ -99,8 +99,8 @@ def test_wait_stops_immediately_once_its_condition_can_no_longer_be_met(clock):
     assert ended.waited == 0.5
 
 
-def test_wait_flowing_continues_if_the_request_for_topics_times_out(clock):
-    """The request may use the remaining time, like every check of the group."""
+def test_wait_flowing_continues_if_its_request_for_the_topics_times_out(clock):
+    """Like each check of the group, the request may take up to the remaining time."""
     tp, limits = TopicPartition("t", 0), []
 
     def within(seconds, _):
@@ -140,7 +140,7 @@ PARTITIONS = [TopicPartition("t", number) for number in range(MANY)]
 
 
 def held(topic, *, is_moved=False):
-    """Return a group of many partitions, and a hold of each partition of a topic."""
+    """Return a view of a group with many partitions, and a hold on each one of a topic."""
     holds = (
         HoldRecord(
             key=ControlKey("g", "alice", f"{topic}:{number}"),

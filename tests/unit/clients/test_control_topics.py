@@ -62,7 +62,7 @@ def test_read_that_raises_does_not_advance_the_position(clock):
 
 
 def test_only_time_spent_waiting_counts_as_silence(clock):
-    """A program that was suspended for an hour sent no request in that time."""
+    """A program that was suspended for an hour did not wait for a response in that time."""
     one = begun()
     for _ in range(10):
         began, clock.now = clock.now, clock.now + 3600
@@ -72,7 +72,7 @@ def test_only_time_spent_waiting_counts_as_silence(clock):
         one.note_turn(clock.now - 0.5, 0.5, one.at)
 
 
-def test_silence_ends_once_all_records_up_to_a_reported_end_are_read(clock):
+def test_silence_is_over_once_the_topic_is_read_up_to_a_newly_reported_end(clock):
     one = begun()
     one.note_turn(clock.now - 5, 5.0, 5)
     one.note_end(0, 6)

@@ -22,7 +22,7 @@ OF_THE_LIBRARY = SimpleNamespace(topic="orders", partition=0)
 
 
 class Consumer(HoldingConsumer):
-    """A consumer without a client library that owns partitions from the start."""
+    """A fake consumer, without a client library, that owns partitions from the start."""
 
     topics, numbers = frozenset({"orders"}), None
 
@@ -60,8 +60,8 @@ def test_partition_of_returned_records_is_busy_until_the_next_call():
     assert reported(one) == ({"orders": ((0, 1),)}, {})
 
 
-def test_last_report_lists_no_busy_partition():
-    """The last report counts for a minute, so ``pause --wait`` failed after a member left."""
+def test_last_report_does_not_list_busy_partitions():
+    """A report is valid for a minute, so ``pause --wait`` would fail after a member left."""
     one = Consumer(ZERO)
     one.member.note_given([ZERO])
     one.member.end_control()
@@ -69,7 +69,7 @@ def test_last_report_lists_no_busy_partition():
 
 
 @pytest.mark.contract("G8", "G9")
-def test_single_returned_record_is_busy_and_a_held_record_is_not_returned():
+def test_single_returned_record_counts_as_busy_and_a_held_record_is_not_returned():
     one = Consumer(ZERO, ONE)
     assert one.member.may_give_one(ZERO)
     assert one.member.busy() == {ZERO}
@@ -86,12 +86,12 @@ def test_report_never_shows_a_partition_as_quiet_while_its_records_are_returned(
     *, is_single
 ):
     """
-    If a hold arrives during the call, the member obeys it or reports the partition as busy.
+    If a hold arrives during the call, it is obeyed, or the partition is reported as busy.
 
-    1. The member asks whether it may return records.
+    1. The member is about to return records, and checks the holds.
     2. The member counts the partition as busy.
-    3. A hold arrives, and the member makes a report.
-    4. The member checks the hold, and returns no record.
+    3. A hold arrives, and the member sends a report.
+    4. The member checks the holds again, and returns no records.
     """
     one = Consumer(ZERO)
     reports = []
@@ -114,7 +114,7 @@ def test_report_never_shows_a_partition_as_quiet_while_its_records_are_returned(
     assert reports == [({}, {"orders": ((0, 0),)})]
 
 
-def test_partitions_that_the_programs_threads_process_are_busy():
+def test_partitions_whose_records_the_programs_threads_process_are_busy():
     one = Consumer(ZERO)
     one.busy = lambda: [OF_THE_LIBRARY]
     one.hold(OF_THE_LIBRARY)
@@ -160,7 +160,7 @@ def test_scope_with_a_range_holds_and_lifts_each_partition():
     assert one.lift("orders:0-1", owner="db") == one.holds() == ()
 
 
-SUBSCRIPTIONS = {  # topics, numbers of partitions, and names that match no partition
+SUBSCRIPTIONS = {  # topics, partition numbers, and targets that match no partition
     "topics": (frozenset({"orders"}), None, ["order", "order:0"]),
     "known partitions": (
         frozenset({"orders"}),
@@ -183,7 +183,9 @@ SUBSCRIPTIONS = {  # topics, numbers of partitions, and names that match no part
     SUBSCRIPTIONS.values(),
     ids=list(SUBSCRIPTIONS),
 )
-def test_hold_that_matches_nothing_is_reported_once(is_early, topics, numbers, names):
+def test_hold_that_matches_no_partition_is_reported_once(
+    is_early, topics, numbers, names
+):
     """Another member may own the partitions that this member lacks."""
     seen = []
     one = Consumer(*([] if is_early else [ZERO]), hooks=[seen.append])
@@ -212,7 +214,7 @@ def test_hold_that_was_lifted_before_the_assignment_is_not_reported():
 
 @pytest.mark.contract("G9")
 def test_hold_on_a_closed_consumer_is_refused():
-    """The call checks its arguments first; a lift finds no hold, and raises no error."""
+    """Bad arguments are reported first; lifting a hold does not raise an error."""
     one = Consumer(ZERO)
     one.member.end_control()
     one.hold("orders")  # a listener may still do this in its last call
@@ -266,7 +268,7 @@ def test_bad_arguments_are_refused_and_change_nothing():
         (Control(), {"group_id": None}, "group_id"),
     ],
 )
-def test_control_without_a_group_or_with_foreign_client_settings_is_refused(
+def test_control_without_a_group_or_with_another_clients_settings_is_refused(
     control, more, refusal
 ):
     with pytest.raises(ControlSettingError, match=refusal):

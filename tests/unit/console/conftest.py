@@ -11,7 +11,7 @@ from tests.harness.console import synthetic
 
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
-    """Return the stopped clock that sets and compares the ages of snapshots."""
+    """Stop the clock that determines the ages of snapshots, and return it."""
     now = time.monotonic()
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: now})
     for one in (follower, synthetic):

@@ -62,8 +62,8 @@ def test_wrong_token_is_refused_with_advice_on_the_right_token(console):
     [("Bearer", "open"), ("Bearer ", "start"), ("Bearer x", "start")],
     ids=["no token", "empty", "unknown"],
 )
-def test_console_without_a_token_file_accepts_no_token(given, advice):
-    """An empty token would equal the token that this console lacks."""
+def test_console_without_a_token_file_does_not_accept_a_token(given, advice):
+    """An empty token must not be accepted just because the console's own token is empty."""
     headers = {"host": "127.0.0.1:1", "authorization": given}
     encoded = [(name.encode(), text.encode()) for name, text in headers.items()]
     of_http = {"type": "http", "path": "/", "query_string": b"", "headers": encoded}
@@ -123,8 +123,8 @@ def test_no_page_contains_a_token(console):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
 )
-def test_request_under_another_host_name_is_refused(console, host):
-    """A site that resolves its name to the console's address gets nothing (DNS rebinding)."""
+def test_request_with_another_host_name_is_refused(console, host):
+    """A malicious site may resolve its name to the console's address (DNS rebinding)."""
     answer = console.client(host=host.format(port=console.port)).get("/")
     assert answer.status_code == 400
     assert f"through a tunnel with the same port: ssh -L {console.port}:" in answer.text
@@ -143,7 +143,7 @@ def test_request_under_another_host_name_is_refused(console, host):
     ids=str,
 )
 @pytest.mark.parametrize("body", [{}, {"json": {}}], ids=["form", "json"])
-def test_form_of_another_site_is_refused(browser, headers, body):
+def test_form_from_another_site_is_refused(browser, headers, body):
     for path in ("/place", "/lift"):
         assert browser.post(path, headers=headers, **body).status_code == 403
 
@@ -256,7 +256,9 @@ SURROGATE = "\ud800"
         (HOLD | {"for": "soon"}, "not a duration"),
     ],
 )
-def test_request_with_a_bad_value_is_answered_with_a_problem(console, fields, title):
+def test_request_with_a_bad_value_is_answered_with_a_problem_document(
+    console, fields, title
+):
     path = "/lift" if "scope" in fields else "/place"
     client = console.client(accept=JSON, **{"content-type": JSON})
     answer = client.post(path, content=json.dumps(fields))
@@ -265,7 +267,7 @@ def test_request_with_a_bad_value_is_answered_with_a_problem(console, fields, ti
 
 
 def test_form_sent_by_a_program_is_refused(console):
-    """A page of another site cannot send JSON without the browser's preflight request."""
+    """Another site's page could send a form, but not JSON without a preflight request."""
     client = console.client(accept="application/json")
     assert client.post("/place", data={"group": "g"}).status_code == 415
 
@@ -303,10 +305,10 @@ def test_unknown_parameter_of_a_route_is_refused(console, method, path, more):
     assert title in answer.json()["title"]
 
 
-# ---------------------------------------------------------------- rights and owners
+# ---------------------------------------------------------------- permissions and owners
 
 
-def test_read_only_console_offers_and_accepts_no_change():
+def test_read_only_console_neither_offers_nor_accepts_changes():
     served, _ = writing(groups(), is_read_only=True)
     for path in ("/place", "/lift"):
         for method in ("GET", "POST"):

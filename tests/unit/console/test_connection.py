@@ -1,4 +1,4 @@
-"""Tests the console's connections: shared queries, the limit of requests, and answers."""
+"""Tests the console's connections: shared queries, limits on requests, and responses."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ FORGOTTEN = {"facts": NO_GROUP, "holds": (), "reports": ()}
 
 
 class Cluster:
-    """Answers each query with the number of queries so far, or raises an error."""
+    """A fake cluster that answers each query with a running number, or raises an error."""
 
     def __init__(self, error=None):
         self.error = error
@@ -81,7 +81,7 @@ def test_callers_of_a_slow_query_wait_for_the_same_answer(monkeypatch):
     assert lent.asked("topics", cluster.ask, LIMIT) == 1
 
 
-def test_query_waits_longer_for_the_connection_than_a_click():
+def test_page_query_waits_longer_for_the_connection_than_a_users_action():
     lent, times = shared(), []
     lent._lock = SimpleNamespace(
         acquire=lambda timeout: not times.append(timeout), release=lambda: None
@@ -93,13 +93,13 @@ def test_query_waits_longer_for_the_connection_than_a_click():
     assert of_question > of_click
 
 
-def test_closed_connection_answers_no_query():
+def test_closed_connection_does_not_answer_queries():
     lent = shared()
     lent.close()
     assert lent.asked("topics", Cluster().ask, LIMIT) is None
 
 
-# ---------------------------------------------------------------- the limit of requests
+# ---------------------------------------------------------------- the limit on requests
 
 
 def request_to(console):
@@ -166,7 +166,7 @@ def test_lift_page_shows_why_the_lift_is_refused(needs, text):
 
 
 class Changing(Writer):
-    """Publishes another view of the group, if there is one, after each write."""
+    """A writer that publishes another view of the group, or none, after each write."""
 
     after = None
 
@@ -186,7 +186,7 @@ class Changing(Writer):
     ],
     ids=["known", "unread", "unknown", "gone"],
 )
-def test_lift_redirects_to_the_group_unless_the_group_is_no_longer_known(changes, page):
+def test_lift_redirects_to_the_group_if_it_is_still_known(changes, page):
     still = held_by("alice", "alice")
     writer, known = Changing(still), still.known.views[HELD]
     writer.after = None if changes is None else evolve(known, **changes)

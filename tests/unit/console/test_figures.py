@@ -35,7 +35,7 @@ def patience(monkeypatch):
 
 
 def names_of(state, snapshot=None):
-    """Return the number of figures of each name."""
+    """Return how many figures have each name."""
     return Counter(name for name, _ in _all(state, snapshot or state.snapshot()))
 
 
@@ -99,7 +99,7 @@ def test_every_held_or_reporting_group_has_figures():
             assert not label.values or one.labels[label.name] in label.values
     names = Counter(name for name, _ in figures)
     assert names["group_members"] == 200 * len(table.MEMBER_STATES)
-    assert names["group_topic_held"] == 40  # a fifth of 200 groups
+    assert names["group_topic_held"] == 40  # one in five of the 200 groups is held
     lags = [one.value for name, one in figures if name == "group_held_lag_records"]
     assert lags == [3 * 25] * 40
     states = [one for _, one in figures if one.labels.get("state") == "held_flowing"]
@@ -129,7 +129,7 @@ def placed(hold, seconds, **changed):
     [("members are gone", 3600), ("a clock is behind", -3600), ("renewed", 600)],
 )
 def test_retention_margin_is_measured_by_the_brokers_clock(kind, margin):
-    """Without members, the hold's own time sets the margin."""
+    """Without members, the margin is based on the time at which the hold was placed."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
     if kind == "members are gone":
@@ -181,7 +181,7 @@ def test_oldest_unlimited_hold_is_exported_with_its_time():
 
 
 class Connection(Limited):
-    """A connection that answers some requests, perhaps slowly, and then fails."""
+    """A connection that answers a few requests, perhaps slowly, and then fails."""
 
     def __init__(self, answers=1, *, is_slow=False):
         super().__init__()
@@ -198,7 +198,7 @@ class Connection(Limited):
         return known
 
 
-def test_retention_that_cannot_be_read_has_no_figure_and_is_requested_once_a_minute():
+def test_unreadable_retention_is_not_exported_and_is_requested_once_a_minute():
     connection = Connection(answers=0)
     state = console_of(groups(), lambda: connection).state
     for _ in range(3):
@@ -224,7 +224,7 @@ def test_scrape_does_not_wait_for_a_slow_broker(monkeypatch):
     assert len(connection.asked) == 1
 
 
-def test_retention_is_kept_until_a_later_request_is_answered():
+def test_known_retention_is_kept_if_a_later_request_fails():
     connection = Connection()
     state = console_of(groups(), lambda: connection).state
     for names in ({"a"}, {"a", "b"}):  # the new group causes a second request

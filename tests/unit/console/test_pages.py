@@ -65,7 +65,7 @@ def test_consent_to_a_preview_does_not_cover_an_edit(edit):
     form = served.form("/place", group=FREE, scopes="@all", reason="db")
     refused = served.submit("/place", form | edit)
     assert (refused.status_code, writer.written) == (409, [])
-    assert "data-live" not in refused.text  # a refresh would hide the reason
+    assert "data-live" not in refused.text  # an automatic refresh would hide the reason
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("/place", **fields, agreed=again).status_code == 200
 
 
-def test_group_list_shows_no_expiry_of_an_expired_hold():
+def test_group_list_does_not_show_the_end_of_an_expired_hold():
     """The members lift an expired hold within the allowed clock skew."""
     known = viewed(5, is_held=True)
     (hold,) = known.holds
@@ -96,7 +96,7 @@ def test_group_list_shows_no_expiry_of_an_expired_hold():
 
 
 def test_form_places_a_shorter_hold_only_after_consent():
-    """A command does not shorten an existing hold with the same reason."""
+    """A hold with the same reason is never shortened without the user's consent."""
     still = groups()
     (held,) = still.known.views[HELD].holds
     served, writer = writing(still)
@@ -135,7 +135,7 @@ def test_form_extends_the_users_own_hold():
     ],
     ids=["earlier end", "another record", "another scope"],
 )
-def test_impossible_extension_has_no_preview(fields, reason):
+def test_extension_that_is_refused_has_no_preview(fields, reason):
     page = writing(groups())[0].page("/place", **EXTEND | fields)
     assert reason in page
     assert ">Effect<" not in page
@@ -171,7 +171,7 @@ def test_holds_of_other_owners_are_lifted_together_once_their_scopes_are_typed()
     assert scopes == [f"topic-005:{number}" for number in range(3)]
 
 
-def test_missing_hold_is_named_and_the_others_are_previewed_again():
+def test_missing_hold_is_named_and_the_other_holds_are_previewed_again():
     still = held_by("alice", "alice")
     served, writer = writing(still)
     boxes = boxes_of(served.page("/group", group=HELD))
@@ -186,7 +186,7 @@ def test_missing_hold_is_named_and_the_others_are_previewed_again():
     assert [one.key.scope for one in writer.written] == ["topic-005:0"]
 
 
-def test_lifting_without_a_choice_shows_the_checkboxes_again():
+def test_lift_without_a_ticked_hold_shows_the_checkboxes_again():
     served, _ = writing(held_by("alice", "alice"))
     answer = served.client().get("/lift", params={"group": HELD})
     assert answer.status_code == 400
@@ -197,7 +197,7 @@ def test_lifting_without_a_choice_shows_the_checkboxes_again():
 # ---------------------------------------------------------------- lists
 
 
-def test_group_list_starts_with_the_worst_groups_and_can_omit_flowing_groups():
+def test_group_list_starts_with_the_worst_groups_and_can_omit_groups_without_holds():
     served, _ = writing(groups())
     every, few = served.page("/"), served.page("/", held="1")
     assert [one in few for one in (FREE, HELD, ALARMED)] == [False, True, True]
@@ -260,7 +260,7 @@ def test_group_page_shows_100_of_1000_holds():
     assert "This shows 100 of 1,000 holds" in page
 
 
-def test_history_page_derives_only_the_entries_up_to_that_page(monkeypatch):
+def test_history_page_computes_only_the_entries_up_to_that_page(monkeypatch):
     derived, entries = [], pages.entries
     monkeypatch.setattr(
         pages, "entries", lambda *some: derived.append(entries(*some)) or derived[-1]
@@ -312,7 +312,7 @@ def test_form_submitted_twice_places_one_hold():
 
 
 def test_lift_submitted_twice_is_written_once():
-    """The offset of the shown record distinguishes a repeated lift from an unknown hold."""
+    """The offset of the shown hold distinguishes a repeated lift from an unknown hold."""
     still = held_by("alice")
     served, writer = writing(still)
     named = "scope=topic-005:0&owner=alice"
@@ -389,7 +389,7 @@ def test_previews_and_commands_use_separate_connections(monkeypatch):
 
 @pytest.mark.parametrize("owner", ["bob", "operator:bob"])
 def test_program_lifts_a_hold_of_another_owner_by_its_record_and_scope(owner):
-    """A program may name the owner as members or as commands show the name."""
+    """A program may give the owner's name with or without the prefix ``operator:``."""
     served, writer = writing(held_by("bob"))
     bobs, typed = LIFT | {"owner": owner}, {"typed": "topic-005:0"}
     for shown in ({"id": "another"}, {"offset": "1"}):
@@ -404,7 +404,7 @@ def test_program_lifts_a_hold_of_another_owner_by_its_record_and_scope(owner):
     assert served.post("/lift", **LIFT, owner="carol").status_code == 404
 
 
-def test_hold_that_only_members_still_keep_can_be_lifted():
+def test_hold_that_only_members_still_obey_can_be_lifted():
     known = viewed(5, is_held=False)
     lost = KeptHold(
         owner="operator:alice", scope="topic-005", line="topic-005 of alice"
@@ -446,7 +446,7 @@ def commit(still, offset):
 
 
 def targets(writer):
-    """Return the scopes of the holds that were written, and the offsets to move to."""
+    """Return the scope of each written hold, and the offsets to which it resets."""
     return {one.key.scope: one.hold.reset.to for one in writer.written}
 
 
@@ -475,7 +475,7 @@ def test_form_moves_offsets_once_and_exactly_as_previewed():
     assert "; moved to 900" in served.page("/group", group=HELD)
 
 
-def test_program_moves_offsets_only_with_the_agreement_of_a_preview():
+def test_program_moves_offsets_only_with_the_agreement_from_a_preview():
     served, writer = writing(resetting("alice", "alice"))
     plan = served.get("/reset", **BACK)
     assert [one["to"] for one in plan["moves"]] == [900, 900]
@@ -532,7 +532,7 @@ def test_lift_is_refused_until_the_offsets_of_the_hold_are_moved():
     assert (sent.status_code, writer.written) == (409, [])
 
 
-def test_reset_that_one_member_would_not_carry_out_needs_consent():
+def test_reset_that_a_member_would_not_carry_out_requires_consent():
     served, writer = writing(resetting("alice", "alice", resets=None))
     asked = served.client().get("/reset", params=BACK)
     message = "topic-005:0-1 would not be moved: group-005-0 moves nothing"
@@ -704,7 +704,7 @@ def test_countdown_to_the_end_of_a_hold_continues_during_an_outage(still_clock):
 HOSTILE = (
     "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7919*7907}} \u202e"
 )
-PRINTABLE = HOSTILE.replace("\u202e", "")  # a record may contain this text
+PRINTABLE = HOSTILE.replace("\u202e", "")  # a hold's record may contain this text
 
 
 @pytest.mark.parametrize(
@@ -758,14 +758,14 @@ def test_url_in_a_reason_is_shown_as_a_link(reason, shown):
     assert f'<td class="long" data-name="Reason">{shown}</td>' in page
 
 
-def test_hold_table_shows_the_time_of_placement_and_not_of_extension():
+def test_hold_table_shows_when_a_hold_was_placed_and_not_when_it_was_extended():
     one = hold_of(HELD)
     one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
     served, _ = writing(alone(evolve(viewed(5, is_held=True), holds=(one,))))
     assert 'datetime="2020-09-13' in served.page("/group", group=HELD)
 
 
-def test_history_shows_ends_and_targets_of_resets():
+def test_history_shows_when_holds_end_and_the_targets_of_resets():
     one, known = hold_of(HELD), groups()
     several = [
         evolve(

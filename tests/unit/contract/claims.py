@@ -1,7 +1,7 @@
 """
 Reads ``claims.toml``, which lists sentences about other clients with their proofs.
 
-The list has a table for each page and client, with sentences and their proofs.
+For each page and client, the list has a table of sentences with their proofs.
 
 A sentence or a table row is on the list if it names a client, or if it belongs to a
 table that compares clients. Most entries are claims about the client, each with a proof.
@@ -28,15 +28,15 @@ PAGES = (
         str(page.relative_to(ROOT))
         for folder in ("docs", "design")
         for page in (ROOT / folder).rglob("*.md")
-        if "generated" not in page.parts  # a build of the site copies these pages
+        if "generated" not in page.parts  # copies of pages, made when the site is built
     ),
 )
 
-# Pages of measured figures, each with the program that measures it.
+# Pages with measured figures; each page names the program that measures them.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
-# Pages about kafka-python's internals and about our promises. The list has only the tables
-# of these pages that compare clients, and the tables of kafka-python's defects.
+# Pages about kafka-python's internals and about our promises. From these pages, the list
+# has only the tables that compare clients, and the tables of kafka-python's defects.
 # ``test_private_names`` checks the names in their prose, ``test_matrix`` the promises.
 TABLES_ONLY = {
     f"design/{name}.md"
@@ -74,7 +74,7 @@ _PLAYS = {
 @frozen
 class Claim:
     """
-    A claim of a page about a client.
+    A claim that a page makes about a client.
 
     Attributes:
         page: the page that contains the sentence.
@@ -107,12 +107,12 @@ def claims():
 
 
 def mentions(page):
-    """Return parts of those sentences of a page that only name a client."""
+    """Return the listed parts of a page's sentences that only name a client."""
     return _listed().get(page, {}).get("mentions", [])
 
 
 def sentences(page):
-    """Yield the sentences and rows of a page that are about clients."""
+    """Yield the sentences and table rows on a page that are about clients."""
     text = (ROOT / page).read_text("utf-8")
     for rubbish in (_GENERATED, _FENCE, _REMARK):
         text = rubbish.sub("", text)
@@ -132,7 +132,7 @@ def sentences(page):
 
 
 def misfits():
-    """Yield the differences between the list and the pages."""
+    """Yield each difference between the list and the pages."""
     for page in PAGES:
         if page in FIGURES:
             continue

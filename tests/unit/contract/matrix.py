@@ -2,13 +2,13 @@
 Reads the tests that prove each promise of ``design/contract.md``.
 
 A test names its promises in ``@pytest.mark.contract("P7")``. The module reads the marks
-from the sources, so the result is the same with any broker and without a broker. Each
+from the source code, so the result does not depend on the available brokers. Each
 promise has a proof in the simulated world, where every seed can be replayed, and a real
 proof, on sockets and brokers; ``EXCEPTIONS`` lists the other promises, with the
 reasons.
 
-A test marked ``nightly`` or ``xfail`` is not a proof, because it does not run by day or
-because it fails. The page names each failing test in its section "not promised".
+A test marked ``nightly`` or ``xfail`` is not a proof: the former does not run by day, and
+the latter fails. The page's section "not promised" names each failing test.
 """
 
 import ast
@@ -26,14 +26,14 @@ MEASURED = {
     "S6": "It is measured, and no test asserts it: `python -m tests.bench spark`.",
 }
 
-# The folders of each tier.
+# The folders that belong to each tier.
 TIERS = {
     "pure": "tests/unit/",
     "simulated": "tests/sim/",
     "real": "tests/(broker|system)/",
 }
 
-# The tiers in which a promise must have a proof, by the letter of the promise.
+# The tiers in which a promise must have a proof, by the first letter of its id.
 DEMANDED = {
     "P": ("simulated", "real"),
     "G": ("simulated", "real"),
@@ -41,8 +41,8 @@ DEMANDED = {
     "S": ("real",),  # Spark runs in a JVM, which no world can simulate
 }
 
-# A promise, a tier in which it has no proof, the tier that proves it instead, and the
-# reason.
+# Each row has a promise, a tier without a proof, the tier that has the proof instead, and
+# the reason.
 EXCEPTIONS = (
     (
         *("P15", "simulated", "pure"),
@@ -94,13 +94,13 @@ def _trees():
 
 
 def not_promised():
-    """Return the page's section about the guarantees that the contract does not give."""
+    """Return the page's section about guarantees that the contract does not give."""
     text = CONTRACT.read_text(encoding="utf-8")
     return text.partition("\n## N: ")[2].partition("\n## ")[0]
 
 
 def marked(tree):
-    """Yield the tests of a file that prove promises by day, each with the promises' ids."""
+    """Yield the tests in a file that prove promises by day, each with the promises' ids."""
     for name, marks in _marks(tree):
         ids = _ids(marks)
         if ids is not None and not any(map(_NO_PROOF.match, map(ast.unparse, marks))):
@@ -145,7 +145,7 @@ _NO_PROOF = re.compile(r"pytest\.mark\.(nightly|xfail|skip)\b")
 
 
 def proofs_in(tier, promise):
-    """Return the tests of one tier that prove a promise."""
+    """Return the tests in one tier that prove a promise."""
     where = re.compile(TIERS[tier])
     return [test for test in proofs().get(promise, ()) if where.match(test)]
 

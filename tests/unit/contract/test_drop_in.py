@@ -16,11 +16,11 @@ from tests.harness.listing import short
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
 
-# Methods for which we change the positional arguments, because they take targets.
+# Methods whose positional arguments differ from upstream's, because they take targets.
 VARARGS = {"pause", "resume"}
 
 
-def test_kafka_consumer_is_safe_consumer_and_a_subclass_of_upstreams():
+def test_kafka_consumer_is_safe_consumer_and_a_subclass_of_upstreams_consumer():
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
@@ -40,7 +40,7 @@ def test_signature_is_upstreams_plus_keyword_only_arguments(name):
         assert list(theirs) == [one.name for one in shared]
 
 
-def test_constructor_adds_keyword_only_arguments_to_upstreams():
+def test_constructor_adds_keyword_only_arguments_to_upstreams_constructor():
     ours = inspect.signature(SafeConsumer).parameters
     kinds = {one.name: one.kind for one in ours.values()}
     assert inspect.Parameter.VAR_POSITIONAL is kinds.pop("topics")
@@ -49,7 +49,7 @@ def test_constructor_adds_keyword_only_arguments_to_upstreams():
     assert not set(kinds) & set(kafka.KafkaConsumer.DEFAULT_CONFIG)
 
 
-def test_defaults_are_upstreams():
+def test_defaults_equal_upstreams_defaults():
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 

@@ -8,7 +8,7 @@ from tests.unit.contract import claims, matrix
 
 
 def test_every_promise_has_a_proof_in_each_tier():
-    """A promise has a proof in both worlds, is a named exception, or is measured."""
+    """The only missing proofs are those of the named exceptions and of measured promises."""
     excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
     measured = {("S6", "real")}
     assert matrix.missing() == excepted | measured
@@ -60,7 +60,8 @@ def test_promises_are_numbered_without_a_gap():
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
     named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
-    to_come = {*named} - {*found}  # the page also announces extensions of promises
+    # The page also announces extensions of existing promises.
+    to_come = {*named} - {*found}
     assert len(re.findall(r"^###", text, re.MULTILINE)) == len(found)
     for letter in "PGWS":
         of_it = [one for one in found if one.startswith(letter)]
@@ -74,7 +75,7 @@ def test_every_mark_names_a_promise():
     assert sorted(matrix.proofs().keys() - matrix.promises().keys()) == []
 
 
-def test_other_clients_have_proofs_of_exactly_the_promises_in_the_table():
+def test_other_clients_have_proofs_for_exactly_the_promises_in_the_table():
     for client, proof in KEPT.items():
         keeps = {
             promise
@@ -99,7 +100,7 @@ KEPT = {
 
 
 def kept_by(client):
-    """Return the table's cells for a client by promise, after a check of the titles."""
+    """Return a client's cell in the table for each promise; check the promises' titles."""
     text = (matrix.ROOT / "design" / "conformance.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n| promise |")
     rows = [

@@ -193,7 +193,7 @@ def test_class_defines_every_name_that_our_code_looks_up_on_it():
 
 @cache
 def overridden():
-    """Return our override and the upstream method, by the name of the override."""
+    """Return each of our overrides with the upstream method, keyed by the override's name."""
     found = {}
     modules = [import_module(name) for name, _ in ours()]
     for module in modules:
@@ -218,7 +218,7 @@ def overridden():
 @pytest.mark.parametrize(
     "name", [name for name in overridden() if "__" not in name], ids=short
 )
-def test_override_has_upstreams_parameters_first(name):
+def test_override_begins_with_upstreams_parameters(name):
     """An override is a coroutine function exactly if the upstream method is one."""
     method, theirs = overridden()[name]
     taken = inspect.signature(method).parameters.values()

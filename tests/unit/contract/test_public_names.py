@@ -65,7 +65,7 @@ def test_every_error_is_public_under_its_public_module(module):
 def test_text_of_an_error_is_its_message(name):
     """kafka-python's errors repeat their class before the message, as tracebacks do."""
     kind = getattr(errors, name)
-    with suppress(TypeError):  # an error that takes other arguments
+    with suppress(TypeError):  # the constructor of this error takes other arguments
         assert str(kind("orders:0 is no text")) == "orders:0 is no text"
     assert issubclass(kind, WorkerControl) or kind.__str__ is SafeConsumerError.__str__
 

@@ -1,4 +1,4 @@
-"""The sources have short functions, and no clock, lock or wait that breaks a promise."""
+"""Functions are short, and use no clock, lock or wait that would break a promise."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ import safeconsumer
 
 ROOT = Path(safeconsumer.__file__).parent
 
-# The packages that a simulated world runs. Commands, pages and Spark run in real time.
+# The packages that run in a simulated world; commands, pages and Spark use real time.
 PACKAGES = ("_kafka", "audit", "events", "group", "holds", "metrics", "worker")
 CLOCKS = {"monotonic", "perf_counter", "sleep", "time"}
 LOCKS = {"Condition", "Event", "Lock", "RLock", "Semaphore"}
@@ -44,7 +44,7 @@ def sources(*packages):
 
 @functools.cache
 def parsed(text):
-    """Return the syntax tree of a module, which several tests read and no test changes."""
+    """Return a module's syntax tree, which is cached; tests must not change it."""
     return ast.parse(text)
 
 
@@ -58,7 +58,7 @@ def is_attribute(node, module, names):
 
 
 def unplayable(tree):
-    """Yield the names of the standard library that a world cannot simulate."""
+    """Yield uses of the standard library that a world cannot simulate."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "time":
             yield f"{node.lineno}: from time import"
@@ -73,7 +73,7 @@ def unplayable(tree):
 
 
 def module_locks(tree):
-    """Yield module-level locks, because a world simulates only locks that are made in it."""
+    """Yield module-level locks; a world simulates only locks that are created inside it."""
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             for node in ast.walk(statement):
@@ -93,7 +93,7 @@ def test_packages_use_only_clocks_locks_and_queues_that_a_world_simulates():
 
 
 def test_only_the_listed_waits_take_a_lock_in_python_code():
-    """Every other wait uses an ``InterruptibleEvent``, which leaves no lock held."""
+    """All other waits use an ``InterruptibleEvent``, which does not leave a lock held."""
     found = {
         (name, node.attr)
         for name, tree in sources()

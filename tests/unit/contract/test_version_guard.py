@@ -28,7 +28,7 @@ except UnsupportedKafkaPythonError as error:
     print(error)
 """
 
-# The modules of kafka-python that each fake has.
+# The modules that each fake of kafka-python contains.
 TWO = ("consumer", "consumer/fetcher", "coordinator", "cluster", "errors", "structs")
 MOVED = ("errors", "structs")
 NAMES = {

@@ -65,7 +65,7 @@ def control_hold(data):
 
 
 def report(data):
-    """Decoding a report never raises an error."""
+    """Any bytes can be decoded as a report without an error."""
     read = reports.decode_report(data)
     if read is not None:
         reports.encode_report(read)
@@ -74,9 +74,9 @@ def report(data):
 
 
 def handed_over(data):
-    """Removing our trailer leaves the inner assignor's bytes."""
+    """Removing our trailer leaves the bytes of the inner assignor unchanged."""
     assert data.startswith(handover.unwrap(data)[0])
-    # Repeat the check with a valid checksum, which no fuzzer guesses.
+    # Repeat the check with a valid checksum, which a fuzzer would never guess.
     for payload in (data, zlib.compress(data)):
         check = zlib.crc32(payload)
         trailer = handover._TRAILER.pack(len(payload), check, handover.MAGIC)
@@ -84,7 +84,7 @@ def handed_over(data):
 
 
 def control_records(data):
-    """The ledger obeys every readable record, whatever else is on the holds topic."""
+    """Every readable record takes effect, whatever else is on the holds topic."""
     lab = ControlLab()
     lab.hear(control_record("orders", 0))
     for number, record in enumerate(data.split(b"\n\n")):
@@ -98,7 +98,7 @@ def control_records(data):
 def journals(data):
     """A journal is either refused with a reason, or judged and traced."""
     _traced(data)
-    # Repeat the check with a valid head and valid numbers to reach the entries.
+    # Repeat the check with a valid first line and valid numbers to reach the entries.
     lines = [b'{"journal":5,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
@@ -113,7 +113,7 @@ def _traced(data):
 
 
 def checkpoint(data):
-    """A checkpoint of one file per part is refused with a reason, or judged."""
+    """A checkpoint with one file of each kind is refused with a reason, or judged."""
     names = ("offsets/0", "offsets/1", "sources/0/0", "sources/0/skips/1")
     parts = _text(data).split("\n\n")
     files = dict(zip(names, parts, strict=False))

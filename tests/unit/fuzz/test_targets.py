@@ -160,12 +160,12 @@ TARGETS = (
 
 BY_NAME = {target.name: target for target in TARGETS}
 
-# Inputs that once broke a promise.
+# Inputs for which a reader broke a promise in an earlier version.
 FOUND = {
-    # A duration that is too long for a float became infinite.
+    # A duration that exceeds the range of floats was read as infinite.
     "duration": (b"9" * 400 + b"s",),
     "journal": (
-        # A count below zero has no logarithm.
+        # A negative count has no logarithm.
         (
             b'"e":"assigned","partitions":["x:0"]\n"e":"deliver","tp":"x:0",'
             b'"from":9,"next":-5,"first":9,"last":-4,"count":-7'
@@ -213,12 +213,12 @@ def test_input_that_once_broke_a_promise_is_handled(name, data):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @examples(60, 3_000)
-def test_hostile_bytes_break_no_promise(target, most):
+def test_hostile_bytes_do_not_break_a_promise(target, most):
     """Readers raise only documented errors, and read the values that were written."""
 
     def fed(data):
         target.feed(data)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # re warns about unusual patterns
+        warnings.simplefilter("ignore")  # the re module warns about unusual patterns
         draw(most, fed, data=damaged(target))

@@ -1,4 +1,4 @@
-"""A gate opens once the topic is read up to an end requested after the gate closed."""
+"""A gate opens once the topic is read up to an end offset requested after it closed."""
 
 import pytest
 
@@ -11,7 +11,7 @@ TP = (HOLDS, 0)
 
 
 class BarrierLab(ControlLab):
-    """A lab in which the test decides when the control topic answers."""
+    """A lab in which the test answers the requests for the control topic's end offset."""
 
     def __init__(self, run_after=None):
         super().__init__()
@@ -27,7 +27,7 @@ class BarrierLab(ControlLab):
 
 
 @pytest.mark.contract("G2")
-def test_gained_partition_waits_for_an_end_requested_after_the_gain():
+def test_gained_partition_waits_for_an_end_offset_requested_after_the_gain():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, B)
@@ -50,7 +50,7 @@ def test_hold_read_while_the_gate_is_closed_replaces_the_gate():
     assert lab.quiet() == {A}
 
 
-def test_answer_from_a_lost_connection_opens_no_gate():
+def test_answer_from_a_lost_connection_does_not_open_a_gate():
     """The topic may have been recreated, so the member requests the end offset again."""
     lab = BarrierLab()
     lab.connect(applied=9)
@@ -64,7 +64,7 @@ def test_answer_from_a_lost_connection_opens_no_gate():
     assert lab.quiet() == set()
 
 
-def test_records_from_a_lost_connection_open_no_gate():
+def test_records_from_a_lost_connection_do_not_open_a_gate():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -136,7 +136,7 @@ def test_retained_partition_is_not_gated_again():
 
 
 @pytest.mark.contract("G5")
-def test_run_after_lifts_no_hold():
+def test_run_after_does_not_lift_holds():
     lab = BarrierLab(run_after=0.0)
     lab.hear(control_record("orders", 0))
     lab.assign(A, C)

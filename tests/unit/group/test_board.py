@@ -1,4 +1,4 @@
-"""Tests the board's reporting members, holds and snapshots, record by record."""
+"""Tests the members, holds and snapshots that the board shows after each record."""
 
 import time
 from types import SimpleNamespace
@@ -48,8 +48,8 @@ def test_member_that_stopped_reporting_is_named_for_a_minute():
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
-def test_last_member_that_reported_is_named_for_a_minute_too(ahead):
-    """Without a report of the broker's time, the local clock and the skew count."""
+def test_only_former_member_is_named_for_a_minute(ahead):
+    """Without a report of the broker's time, the board uses the local clock plus the skew."""
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
     topics.at += NAMED_FOR + 30.0
@@ -139,8 +139,8 @@ def test_expired_hold_is_removed_and_listed_as_recently_expired():
     assert len(topics.board.records) == 1
 
 
-def test_hold_without_reports_may_have_ended_by_the_local_clock():
-    """The board shows the hold until a record proves its end."""
+def test_hold_that_is_over_only_by_the_local_clock_is_marked_as_maybe_ended():
+    """The board shows the hold until a record's timestamp proves that it has expired."""
     topics = Topics()
     topics.report("a", state="stopped")
     topics.hold(ttl_ms=10_000)
@@ -176,7 +176,7 @@ def test_view_with_a_wrong_local_clock_waits_for_one_report(ahead):
     assert len(listened) == 1
 
 
-def test_view_waits_for_no_report_if_no_member_reports():
+def test_view_does_not_wait_for_a_report_if_no_member_reports():
     topics = Topics(ahead=3600)
     topics.hold()
     topics.report("a", state="stopped")
@@ -219,7 +219,7 @@ def test_holds_stay_in_force_after_their_topic_is_recreated():
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
 
 
-def test_recreated_topic_is_named_while_members_obey_a_hold_that_it_lacks():
+def test_recreated_topic_is_named_while_members_obey_a_hold_missing_from_it():
     topics = Topics(skew=30.0)
     topics.hold("t", ttl_ms=20_000)
     topics.board.topic_recreated([RecreatedTopic("ops", 1, 0)])
@@ -235,7 +235,7 @@ def test_recreated_topic_is_named_while_members_obey_a_hold_that_it_lacks():
 
 
 class Fed(Topics):
-    """A stand-in for the follower's reader that returns records from the test."""
+    """A stand-in for the follower's reader, which returns records that the test supplies."""
 
     is_complete = True
 
@@ -252,7 +252,7 @@ class Fed(Topics):
 
 
 class Following:
-    """A follower with threads that have not started, and the topics that it reads."""
+    """A follower whose threads are not started, and a fake reader of its topics."""
 
     def __init__(self, patch):
         self.fed = Fed()
@@ -274,7 +274,7 @@ def following(monkeypatch):
     return Following(monkeypatch)
 
 
-def test_reports_are_published_together_and_holds_immediately(following):
+def test_reports_are_published_in_batches_and_holds_immediately(following):
     for name in ("a", "b", "c"):
         following.fed.report(name)
         assert following.turn() == 1
@@ -410,7 +410,7 @@ def test_lags_of_unheld_groups_are_requested_every_ten_seconds(following, monkey
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
-def test_rest_after_a_slow_survey_is_shortened_so_that_answers_stay_fresh(took, rest):
+def test_delay_after_a_slow_survey_is_shortened_to_keep_answers_fresh(took, rest):
     assert module._rest_after(took) == rest
 
 
@@ -420,7 +420,7 @@ def test_rest_after_a_slow_survey_is_shortened_so_that_answers_stay_fresh(took, 
     [(100.0, 104.0, 104.0), (100.0, 200.0, 100.0), (None, 200.0, 90.0)],
     ids=["the clocks agree", "the local clock is ahead", "no reports"],
 )
-def test_topics_are_reported_as_read_until_a_proven_time(now, wall, until):
+def test_topics_are_reported_as_read_up_to_a_proven_time(now, wall, until):
     board = Board(SETTINGS)
     board.times = Times(now, 90.0, wall)
     assert board.read_until == until

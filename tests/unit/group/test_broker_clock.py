@@ -80,8 +80,8 @@ def test_hold_never_expires_early_if_the_brokers_clock_is_set_or_reported_late(
 
 
 @pytest.mark.parametrize("days", [1 / 24, 30], ids=["an hour", "a month"])
-def test_hold_that_expired_by_a_wrong_broker_time_is_kept(days):
-    """A member forgets an expired hold only if its own clock is past the end, too."""
+def test_hold_that_expired_because_the_brokers_clock_was_wrong_is_kept(days):
+    """A member forgets an expired hold only if its own clock is past the hold's end, too."""
     lab = ClockLab(1.0 + 24 * days * HOUR)
     lab.report()
     lab.hear(control_record("orders", 0, ttl=600.0, at=1.0))
@@ -93,8 +93,8 @@ def test_hold_that_expired_by_a_wrong_broker_time_is_kept(days):
     assert lab.quiet() == {A}
 
 
-def test_holds_that_ended_long_ago_are_forgotten_at_the_first_report():
-    """Until the first report, a member does not know the time and forgets no hold."""
+def test_holds_that_expired_long_ago_are_forgotten_at_the_first_report():
+    """A member does not know the broker's time, and keeps all holds, until that report."""
     lab = ClockLab(1.0)
     lab.hear(control_record("orders", 0, ttl=10.0, at=-3 * HOUR))
     assert len(lab.state._fold.holds()) == 1
@@ -140,7 +140,7 @@ class Reading:
         return self._clock.now(newest, self.listen)
 
 
-def test_reader_with_an_accurate_clock_waits_for_no_record():
+def test_reader_with_an_accurate_clock_does_not_wait_for_a_record():
     """The reader uses the record's timestamp, not its own clock."""
     reading = Reading(2.0)
     assert reading.now(BROKER - 1) == BROKER - 1
@@ -159,8 +159,8 @@ def test_one_record_corrects_a_wrong_clock(ahead):
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
-def test_every_member_counts_as_silent_without_new_records(ahead):
-    """Commands do not wait a second time until a newer record arrives."""
+def test_every_member_counts_as_silent_if_no_new_record_arrives(ahead):
+    """After one wait in which no record arrived, later calls do not wait again."""
     reading = Reading(ahead, writes=False)
     newest = BROKER - 30
     assert min(reading.now(newest) for _ in range(2)) >= BROKER

@@ -43,7 +43,7 @@ def looked(watch, clock, look):
     ("looks", "moved"),
     [
         ([Look(5), Look(5), Look(9)], Move(5, 9)),
-        # The hold may be younger than the first offset.
+        # The first offset may have been observed before the hold was placed.
         ([Look(5), Look(9)], None),
         ([Look(5), Look(9), Look(12)], Move(9, 12)),
         # The view watches a move for a while, since a member may commit rarely.
@@ -58,7 +58,7 @@ def looked(watch, clock, look):
         ([Look(5), Look(5), Look(0)], None),
         # Once a member reports again, the view trusts its reports.
         ([Look(5), Look(5), Look(9), Look(9, None)], None),
-        # Commits during an unanswered query, and their times, are unknown.
+        # While a query is not answered, commits and their times cannot be observed.
         ([Look(5), Look(5), Look(5, is_answered=False)], None),
         ([Look(5), Look(5), Look(5, is_answered=False), Look(9)], None),
     ],
@@ -122,8 +122,8 @@ def test_single_view_detects_deliveries_under_a_hold(offset, timed, expected):
     assert found == ({} if expected is None else {LATE: expected})
 
 
-def test_single_view_looks_up_times_at_which_members_obey_the_hold():
-    """Members may deliver records in the first seconds, before they read the hold."""
+def test_single_view_looks_up_offsets_at_times_when_members_already_obey_the_hold():
+    """For some seconds after a hold is placed, members may still deliver records."""
     old, new, newest = (TopicPartition("t", number) for number in range(3))
     since = {old: 100.0, new: 980.0, newest: 995.0}
     held, recent = times_to_look_up(1_000.0, since)

@@ -1,4 +1,4 @@
-"""No operator's clock hides, shortens or replaces a hold."""
+"""An operator's wrong clock does not hide, shorten or replace a hold."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from tests.harness.group.board import Topics
 
 HOUR = 3600.0
 OFFSETS = st.floats(-3 * HOUR, 3 * HOUR).filter(lambda one: abs(one) >= 60)
-# The duration of a hold in seconds, and the time of a view of it.
+# The duration of a hold in seconds, and the part of it that passes before the view.
 LASTING = st.floats(60, 4 * HOUR)
 PART = st.floats(0.01, 0.99)
 
@@ -53,7 +53,9 @@ def longer(seen, seconds):
 
 @pytest.mark.contract("G8")
 @given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
-def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_reported):
+def test_wrong_clock_does_not_hide_a_hold_that_members_obey(
+    ahead, lasting, part, *, is_reported
+):
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     assert [one.key.scope for one in seen.holds] == ["t"]
@@ -67,7 +69,7 @@ def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_rep
 @pytest.mark.parametrize("is_reported", [True, False])
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 @pytest.mark.parametrize("asked", [1.5 * HOUR, 2.5 * HOUR, 3.5 * HOUR])
-def test_extension_never_shortens_a_hold_with_its_hosts_timestamp(
+def test_extension_never_shortens_a_hold_timestamped_by_its_operators_host(
     ahead, asked, is_reported
 ):
     topics = Topics(ahead)
@@ -94,7 +96,7 @@ def test_extension_never_shortens_a_hold_with_its_hosts_timestamp(
     asked=st.floats(60, 4 * HOUR),
     is_reported=st.booleans(),
 )
-def test_no_clock_shortens_a_hold_that_members_obey(
+def test_wrong_clock_does_not_shorten_a_hold_that_members_obey(
     ahead, lasting, part, asked, *, is_reported
 ):
     """An extension counts from the broker's timestamp of its record."""
@@ -115,10 +117,10 @@ def test_no_clock_shortens_a_hold_that_members_obey(
 
 @pytest.mark.contract("G8")
 @given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
-def test_no_clock_replaces_a_hold_that_members_obey(
+def test_wrong_clock_does_not_waive_the_consent_for_replacing_a_hold(
     ahead, lasting, part, *, is_reported
 ):
-    """Replacing a hold needs the owner's consent."""
+    """Replacing a hold requires the owner's consent."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     (before,) = seen.holds

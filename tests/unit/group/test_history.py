@@ -18,7 +18,7 @@ def skew(group):
 
 
 def at(seconds, hold_id, *, ttl=None, owner="alice"):
-    """Return a record, or a tombstone if there is no id."""
+    """Return the record of a hold, or a tombstone if ``hold_id`` is None."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     hold = None if hold_id is None else ControlHold(hold_id, "x", ttl_ms)
     key = ControlKey("g", owner, "orders")
@@ -67,8 +67,8 @@ def test_entry_of_a_second_reset_shows_only_its_own_target():
     assert found[1].ending == "t:1 to 4, until resumed"
 
 
-def test_lift_without_a_hold_makes_no_entry():
-    """A second lift and a lift by another owner make no entry."""
+def test_lift_without_a_hold_does_not_add_an_entry():
+    """A second lift, or a lift by another owner, does not add an entry to the history."""
     others = [at(1, None, owner="bob"), at(2, None, owner="eve")]
     assert whats(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
     assert whats(at(0, None)) == []
@@ -96,7 +96,7 @@ def test_limit_returns_only_the_latest_entries(most):
     assert entries(several, skew, limit=most) == found[4 - most :]
 
 
-def test_entry_shows_the_end_of_its_hold():
+def test_entry_shows_when_its_hold_ends_or_ended():
     """A hold that was lifted or extended before its end did not expire."""
     first = at(0, "1", ttl=60)
 
@@ -113,7 +113,7 @@ def test_entry_shows_the_end_of_its_hold():
 
 
 def test_entry_stream_returns_each_entry_once():
-    """The stream also reports the expiry of a hold, which has no record of its own."""
+    """The stream also has an entry for each expiry, although an expiry is not a record."""
     stream, first = EntryStream(skew), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):
@@ -123,7 +123,7 @@ def test_entry_stream_returns_each_entry_once():
     assert stepped(first) == [("held", 0)]
     assert stepped(proven=59) == []
     assert stepped(here=61) == [("may have ended", 60)]
-    assert stepped(first, here=62) == []  # the topic is read from its beginning again
+    assert stepped(first, here=62) == []  # the reader starts over
     assert stepped(proven=61) == []
     assert stepped(proven=91) == [("expired", 60)]
     lifted = evolve(at(95, None), offset=1)
@@ -169,7 +169,9 @@ def test_history_stream_starts_at_the_given_time(since, whats):
         pytest.param(61, 61, "expired", id="ended, as a record proves"),
     ],
 )
-def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
+def test_history_and_doctor_agree_with_status_on_whether_a_hold_has_ended(
+    proven, here, words
+):
     hold = at(0, "1", ttl=60)
     (entry,) = entries([hold], skew, proven, here)
     assert entry.ending == f"{words} 1970-01-01 00:01:00Z"

@@ -63,7 +63,7 @@ def test_partition_counts_as_moved_by_its_committed_offset_and_its_owners_report
 
 
 def test_reason_in_a_report_about_a_topic_named_re_is_found():
-    """Reports name partition 3 of that topic re:3, as earlier versions did."""
+    """A report writes partition 3 of the topic ``re`` as re:3, as earlier versions did."""
     tp = TopicPartition("re", 3)
     hold = ControlHold("h", "x", reset=Reset((("re", 3, 4),), (), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "re"), hold=hold, at=1.0, offset=1)
@@ -86,7 +86,7 @@ MUTE = report("a", **BOTH, resets=None)
     ],
     ids=["mute", "plain"],
 )
-def test_committed_target_of_an_owner_that_reports_no_resets_is_called_unknown(
+def test_reset_is_unknown_if_the_owner_committed_the_target_but_reports_no_resets(
     seen, why
 ):
     """The committed offset is the target, but the owner may not have read from there."""
@@ -103,7 +103,7 @@ def test_committed_target_of_an_owner_that_reports_no_resets_is_called_unknown(
     assert list(summaries(before)) == ["t  moved 0 of 2 by operator:alice"]
 
 
-def test_partition_missing_from_a_full_report_counts_as_not_moved():
+def test_partition_that_a_full_list_of_unmoved_partitions_omits_counts_as_unmoved():
     """A report names at most 100 unmoved partitions."""
     lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
     one = report("a", **BOTH, resets=lines)
@@ -129,7 +129,7 @@ def test_topic_without_readers_has_no_next_owner():
     assert whys(under_a_reset(reading, read, committed=5)) == {0: why, 1: why}
 
 
-def test_reader_that_cannot_move_is_not_a_next_owner():
+def test_member_that_cannot_carry_out_resets_is_not_a_next_owner():
     idle = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
     mute, able = report("c", **idle), report("d", resets=(), **idle)
     why = (
@@ -142,7 +142,7 @@ def test_reader_that_cannot_move_is_not_a_next_owner():
     assert whys(both) == {0: later, 1: later}
 
 
-def test_next_owner_does_not_move_a_recreated_topic():
+def test_next_owner_moves_the_offsets_unless_the_topic_was_recreated():
     """Members compare the topic's id, which a view does not have."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)

@@ -126,7 +126,7 @@ def test_end_offsets_cover_only_partitions_with_a_leader():
 LONG = 1e6
 
 
-def test_interrupt_at_any_point_of_a_wait_loses_no_answer():
+def test_interrupt_at_any_point_of_a_wait_does_not_lose_an_answer():
     interrupts = Interrupts((timed_call.__file__, threading.__file__))
     for at in itertools.count():
         go_on = threading.Lock()

@@ -139,7 +139,7 @@ def test_misspelt_property_is_refused_with_a_suggestion(typed, meant):
         client_configs({typed: "x"})
 
 
-def test_no_valid_property_of_a_java_client_counts_as_misspelt():
+def test_valid_properties_of_java_clients_do_not_count_as_misspelt():
     """One file may serve all of Kafka's tools."""
 
     def refusal(name):
@@ -302,7 +302,7 @@ def test_wait_with_bad_arguments_or_no_broker_fails_with_a_reason(words, message
     "command", [("history",), ("dead-letters", "list", "t"), ("doctor",)], ids=short
 )
 def test_command_fails_quickly_without_a_broker(command, monkeypatch):
-    """kafka-python's own limit is half a minute."""
+    """kafka-python's own time limit is half a minute."""
     monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
     limits, bootstrap = set(), KafkaConnectionManager.bootstrap
 
@@ -347,7 +347,7 @@ NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
     ("properties", "message"),
     [
         (
-            # The file lacks a property, although an option was given.
+            # The file has no bootstrap.servers, and the command line has no --bootstrap.
             b"security.protocol=PLAINTEXT",
             "no cluster given: FILE has no bootstrap.servers; add it, or use --bootstrap",
         ),
@@ -379,8 +379,8 @@ def test_config_file_is_checked_before_a_broker_is_contacted(
         ("", "BOOTSTRAP=own:x CONFIG=HERE/client.properties", "own:x"),
         ("--bootstrap mine:x", "", "mine:x"),
         ("--bootstrap mine:x", "CONFIG=HERE/client.properties", "mine:x"),
-        # The login in a typed file must not be sent to an address that a shell exports,
-        # because the file names its own cluster.
+        # The credentials in a file named by --config must not be sent to an address from the
+        # environment, because the file names its own cluster.
         ("--config HERE/client.properties", "", "login:x"),
         ("--config HERE/client.properties", "BOOTSTRAP=own:x", "login:x"),
         ("--config HERE/client.properties --bootstrap mine:x", "", "mine:x"),
@@ -388,7 +388,7 @@ def test_config_file_is_checked_before_a_broker_is_contacted(
     ],
     ids=short,
 )
-def test_typed_options_take_precedence_over_exported_variables(
+def test_command_line_options_take_precedence_over_environment_variables(
     tmp_path, typed, exported, address
 ):
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
@@ -417,7 +417,7 @@ def test_prefix_that_is_not_text_is_refused(prefix):
         Control.prefixed(prefix)
 
 
-# ---------------------------------------------------------------- scopes as they are typed
+# ---------------------------------------------------------------- scopes on the command line
 
 
 def test_range_becomes_a_hold_for_each_partition():
@@ -425,7 +425,7 @@ def test_range_becomes_a_hold_for_each_partition():
     assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
 
 
-def test_ranges_of_a_topic_named_re_become_its_partitions():
+def test_ranges_in_a_topic_named_re_become_holds_of_its_partitions():
     """A topic named ``re`` is not read as a pattern."""
     scopes = scopes_of(["re:re:0-1,5", "re:0-2", "re:re:7"], "g")
     assert [*map(str, scopes)] == ["re:re:0", "re:re:1", "re:re:5", "re:0-2", "re:re:7"]

@@ -19,13 +19,13 @@ from safeconsumer.testing import make_record
 from safeconsumer.worker.letters_format import Letter
 from tests.harness.listing import short
 
-# A topic may be named re, with which patterns begin, but re:3 is the pattern 3.
+# The text re:3 means the pattern "3", although a topic may be named ``re``.
 TPS = [TopicPartition("re", number) for number in (0, 1, 2, 7)]
 CRC = CorruptRecordError("crc")
 
 
 @pytest.mark.parametrize("origin", ["re:re:3", "re:re:3@7", "re:3", "re:3@7", "re"])
-def test_dead_letters_are_selected_by_their_origin_as_log_lines_print_it(origin):
+def test_dead_letters_can_be_selected_by_the_origin_that_log_lines_print(origin):
     record = make_record(topic="dead")
     letter = Letter(record=record, topic="re", partition=3, offset=7)
     assert Wanted(origins=(origin,)).takes(letter)
@@ -53,5 +53,5 @@ def test_printed_partition_range_is_a_valid_target(write):
     ],
     ids=short,
 )
-def test_message_begins_with_a_valid_target(text):
+def test_partition_name_at_the_start_of_a_message_is_a_valid_target(text):
     assert scopes.parse(text.split()[0]) == scopes.partition("re", 0)

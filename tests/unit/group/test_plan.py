@@ -96,7 +96,7 @@ def needs(one):
     return [(each.consent, each.why) for each in one.needs]
 
 
-def test_plan_without_needs_describes_its_effect():
+def test_plan_that_requires_no_consent_describes_its_effect():
     asked = Asked({"orders": None})
     waiting = evolve(VIEW, lags={ZERO: 2, ONE: 3})
     assert texts(placed("orders", for_="2h", view=waiting), asked) == [
@@ -122,8 +122,8 @@ def test_unknown_parts_of_an_effect_are_named():
 @pytest.mark.parametrize(
     ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
 )
-def test_retention_that_ends_before_the_hold_is_a_warning(for_, *, is_loss):
-    """Members may lift the hold late, within the skew, after records have been deleted."""
+def test_plan_warns_if_records_may_be_deleted_before_the_hold_ends(for_, *, is_loss):
+    """Members may lift the hold later by the skew, when records are already deleted."""
     read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
     plan = seen(placed("orders", for_=for_, view=read), Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
@@ -157,7 +157,7 @@ def test_members_that_would_not_obey_are_named_with_their_partitions():
     ]
 
 
-def test_warnings_about_members_that_would_not_obey_are_few():
+def test_warning_about_many_disobeying_members_names_only_five_of_them():
     plain = [facts(f"p{n}", TopicPartition("orders", 2 + n)) for n in range(7)]
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=(*VIEW.facts.members, *plain)))
     assert warnings(placed("orders", view=view)) == [
@@ -208,7 +208,7 @@ def test_plan_during_a_rebalance_uses_the_partitions_that_members_report():
     ],
     ids=["topic", "partitions", "group"],
 )
-def test_name_that_covers_nothing_needs_consent_for_the_future(scopes, changed, why):
+def test_scope_that_covers_nothing_yet_requires_consent(scopes, changed, why):
     plan = placed(*scopes, view=evolve(VIEW, **changed))
     assert needs(plan) == [(Consent.FUTURE, why)]
 
@@ -238,7 +238,7 @@ def test_only_shown_scopes_are_compared_with_names(monkeypatch):
     assert counts[0] == counts[1]
 
 
-def test_replacing_another_hold_of_the_owner_needs_consent():
+def test_replacing_another_hold_of_the_same_owner_requires_consent():
     view = evolve(
         VIEW,
         holds=(
@@ -270,7 +270,7 @@ def test_replacing_another_hold_of_the_owner_needs_consent():
     ids=["longer", "another reason", "shorter", "with an end"],
 )
 def test_longer_hold_for_the_same_reason_is_unchanged(for_, reason, becomes):
-    """A job may repeat its command after an operator has extended one of its holds."""
+    """A job may repeat its command after an operator has extended the job's hold."""
     own = record("orders:0", for_=1200)
     view = evolve(VIEW, holds=(own,))
     one = placed("orders:0-1", view=view, for_=for_, reason=reason)
@@ -293,7 +293,7 @@ def test_longer_hold_is_replaced_if_requested():
     ("at", "now", "wall", "becomes"),
     [
         (NOW - 10, NOW, 0.0, "unchanged"),
-        (NOW - 59, NOW, 0.0, "unchanged"),  # within the allowed skew
+        (NOW - 59, NOW, 0.0, "unchanged"),  # expired, but within the allowed skew
         (NOW - 70, NOW, 0.0, "renewed"),
         (NOW - 10, None, NOW, "unchanged"),
         (NOW - 10, None, NOW + 49, "unchanged"),
@@ -301,8 +301,8 @@ def test_longer_hold_is_replaced_if_requested():
     ],
     ids=short,
 )
-def test_same_hold_is_unchanged_until_a_clock_shows_its_end(at, now, wall, becomes):
-    """After that time, the hold is placed again without consent."""
+def test_same_hold_is_unchanged_until_a_clock_is_past_its_end(at, now, wall, becomes):
+    """Once a clock is past the end, the same hold is placed again without consent."""
     own = evolve(record("orders:0", for_=60), at=at)
     view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
     one = placed("orders:0", view=view, for_="60s")
@@ -315,7 +315,7 @@ def test_same_hold_is_unchanged_until_a_clock_shows_its_end(at, now, wall, becom
     assert needs(one) == []
 
 
-def test_replacing_an_expired_hold_needs_no_consent():
+def test_replacing_an_expired_hold_does_not_require_consent():
     """Without a report of the time, the hold may still be in force."""
     own = evolve(record("orders:0", for_=60), at=NOW - 61)
     over = placed("orders:0", view=evolve(VIEW, holds=(own,)))
@@ -340,7 +340,7 @@ def named(one, **changed):
     )
 
 
-def test_lift_counts_the_partitions_that_flow_and_that_stay_held():
+def test_lift_counts_the_partitions_that_it_releases_and_those_that_stay_held():
     all_, one = record("@all"), record("orders:1", "bob")
     view = evolve(VIEW, holds=(all_, one), lags={ZERO: 7, ONE: 1})
     plan = lifted(view, named(all_))
@@ -361,7 +361,7 @@ def test_lift_counts_the_partitions_that_flow_and_that_stay_held():
     )
 
 
-def test_lift_of_a_scope_without_a_hold_releases_no_partition():
+def test_lift_of_a_scope_without_a_hold_does_not_release_any_partition():
     view = evolve(VIEW, holds=(HOLD,), lags={ZERO: 7, ONE: 1})
     plan = lifted(view, NamedHold(scope="orders", owner="alice"))
     assert (flowing(plan), plan.document()["covers"]) == ((), [])
@@ -400,13 +400,15 @@ def test_lift_of_a_scope_without_a_hold_releases_no_partition():
     ],
     ids=["gone", "never shown", "there", "changed", "one of two", "of another owner"],
 )
-def test_lift_of_shown_holds_is_done_if_the_holds_are_gone(holds, wanted, is_done, why):
-    """A hold that has changed since the preview is not lifted."""
+def test_lift_counts_as_done_if_the_holds_that_were_shown_are_gone(
+    holds, wanted, is_done, why
+):
+    """A hold that was replaced after the preview was shown is not lifted."""
     plan = lifted(evolve(VIEW, holds=holds), *wanted, by=wanted[0].owner)
     assert (plan.is_done, [one.why for one in plan.needs]) == (is_done, why)
 
 
-def test_repeated_lift_for_a_group_that_does_not_exist_yet_is_done():
+def test_repeated_lift_counts_as_done_for_a_group_that_does_not_exist_yet():
     nobody = evolve(VIEW, group="tomorrow", facts=NO_GROUP, reports=())
     assert lifted(nobody, named(HOLD)).is_done
     assert not lifted(nobody, named(HOLD, offset=None)).is_done
@@ -435,7 +437,7 @@ KEPT = KeptHold(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
         ("alice", [(Consent.TYPED, "orders:0 is held by bob")]),
     ],
 )
-def test_hold_that_only_members_keep_is_lifted_like_any_other_hold(by, expected):
+def test_hold_that_only_members_still_obey_is_lifted_like_any_other_hold(by, expected):
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(KEPT,)),))
     plan = lifted(view, NamedHold(scope="orders:0", owner="bob"), by=by)
     assert (plan.kept, plan.is_done, needs(plan)) == ((KEPT,), False, expected)
@@ -458,7 +460,7 @@ def test_hold_written_by_a_later_version_is_not_extended(changed):
     assert (need.why, need.ask) == ("a later version holds orders", "upgrade first")
 
 
-def test_no_reset_is_written_into_a_hold_of_a_later_version():
+def test_reset_is_not_written_into_a_hold_from_a_later_version():
     later = evolve(record("orders"), hold=ControlHold(version=2))
     ((consent, why),) = needs(
         moved({ZERO: 5}, view=evolve(MOVER, holds=(later,)), holds=())
@@ -474,7 +476,7 @@ def test_no_reset_is_written_into_a_hold_of_a_later_version():
 # ---------------------------------------------------------------- a thousand holds
 
 
-def test_thousand_holds_of_partitions_are_shown_as_one_range():
+def test_holds_on_a_thousand_partitions_are_shown_as_one_range():
     many = [f"orders:{number}" for number in range(1000)]
     view = evolve(
         VIEW,
@@ -533,8 +535,8 @@ def stands(one, *changes, at=NOW, offset=20):
     return evolve(one.view, holds=(*left, *holds))
 
 
-def test_unchanged_holds_need_no_consent_and_no_write():
-    """The plan has a replacement, a scope without partitions, and ``@all``."""
+def test_holds_that_would_not_change_require_neither_consent_nor_a_write():
+    """The plan replaces a hold, holds a scope without partitions, and holds ``@all``."""
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = placed("orders", "later", "@all", view=view, for_="2h")
     assert len(once.needs) == 3
@@ -561,7 +563,7 @@ def extended(view, seconds=7200.0, offset=None):
     return plan_of(view, action, Asked())
 
 
-def test_form_that_extends_a_hold_is_carried_out_once():
+def test_form_that_extends_a_hold_takes_effect_only_once():
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = extended(view, offset=0)
     assert len(once.changes) == 1
@@ -576,14 +578,14 @@ def test_form_that_extends_a_hold_is_carried_out_once():
         False,
         ["the hold has changed"],
     )
-    # Sent an hour later, the same form would request a later end.
+    # If the same form is submitted an hour later, it requests a later end.
     late = evolve(after, times=Times(after.times.here + 3600))
     plan = extended(late, offset=0)
     assert (plan.is_done, [one.why for one in plan.needs]) == (
         False,
         ["the hold has changed"],
     )
-    # Without an offset no hold was shown, so the form extends the hold again.
+    # A form without an offset does not tell which hold was shown, so the hold is extended.
     assert len(extended(after).changes) == 1
 
 
@@ -702,7 +704,7 @@ def test_reset_is_written_into_the_hold_that_covers_its_partitions():
     assert (change.hold.hold_id, plan.needs) == (hold.hold.hold_id, ())
 
 
-def test_reset_that_a_member_would_not_carry_out_needs_force():
+def test_reset_that_a_member_would_not_carry_out_requires_force():
     plan = moved({ZERO: 5}, view=evolve(VIEW, holds=()))
     assert [consent for consent, _ in needs(plan)] == [Consent.FORCE]
     assert "orders:0 would not be moved: a moves nothing" in needs(plan)[0][1]
@@ -722,7 +724,9 @@ MUTE, ABLE = report("c", **IDLE), report("d", resets=(), **IDLE)
     ],
     ids=["mute", "mute and plain", "mute and able", "none"],
 )
-def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, consents):
+def test_unowned_partitions_require_force_if_no_member_can_carry_out_the_reset(
+    seen, consents
+):
     view = evolve(viewed(*seen), group="billing", times=Times(NOW))
     there = evolve(view.facts, committed={ZERO: 9, ONE: 9})
     view = evolve(view, facts=there)
@@ -742,7 +746,7 @@ def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, con
         (["old"], {"old"}),
     ],
 )
-def test_topic_without_readers_is_moved_only_if_a_scope_names_it(scopes, names):
+def test_topic_that_no_member_reads_is_reset_only_if_a_scope_names_it(scopes, names):
     facts_now = evolve(MOVER.facts, committed={TopicPartition("old", 0): 5, ZERO: 5})
     view = evolve(MOVER, facts=facts_now, holds=(record("@all"),))
     admin = SimpleNamespace(
@@ -777,7 +781,7 @@ def test_reset_of_more_partitions_than_fit_into_a_record_is_refused():
 FOUR = [TopicPartition("orders", number) for number in range(4)]
 
 
-def test_partitions_that_another_owner_still_moves_are_refused_as_ranges():
+def test_reset_is_refused_for_partitions_that_another_owner_is_still_resetting():
     (change,) = moved(dict.fromkeys(FOUR, 5), view=MOVER).changes
     standing = HoldRecord(
         key=evolve(change.key, owner="bob"), hold=change.hold, at=NOW, offset=7
@@ -806,7 +810,7 @@ def outside(ends):
 
 
 def test_partition_without_a_committed_offset_cannot_be_moved_back_by_a_number():
-    """The other partitions go back by the typed number of offsets."""
+    """Each of the other partitions is moved back by the given number of offsets."""
     facts_now = evolve(MOVER.facts, committed={ZERO: 50})
     view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))
     admin = SimpleNamespace(
@@ -838,7 +842,7 @@ def test_targets_outside_the_log_are_refused_with_the_offset_ranges():
     )
 
 
-def test_refused_reset_lists_the_offset_ranges_of_five_logs_at_most():
+def test_refused_reset_lists_the_offset_ranges_of_at_most_five_logs():
     *_, last = outside(dict(enumerate(range(50, 60)))).split("; ")
     assert last == "orders:5-9 are outside their logs, too"
 
@@ -848,7 +852,7 @@ def test_digest_of_a_reset_depends_on_its_targets():
     assert first.digest != again.digest
 
 
-def test_lift_of_a_hold_with_an_unfinished_reset_needs_force():
+def test_lift_of_a_hold_with_an_unfinished_reset_requires_force():
     (change,) = moved({ZERO: 5}, view=MOVER).changes
     standing = HoldRecord(key=change.key, hold=change.hold, at=NOW, offset=7)
     view = evolve(MOVER, holds=(standing,))
@@ -867,11 +871,11 @@ def test_lift_of_a_hold_with_an_unfinished_reset_needs_force():
     assert needs(lifted(done, named(standing))) == []
 
 
-# ---------------------------------------------------------------- a topic that was recreated
+# ---------------------------------------------------------------- recreated holds topics
 
 
 def outlived(*holds):
-    """Return a view with holds that the topic has lost."""
+    """Return a view in which the recreated holds topic lacks the records of these holds."""
     return evolve(VIEW, holds=holds, incarnation=1)
 
 
@@ -888,45 +892,45 @@ def extended_of_lost(for_, seconds=7200.0):
     ],
     ids=["the same, no end", "the same, an end", "an extension"],
 )
-def test_hold_lost_by_the_topic_is_written_again(plan):
+def test_hold_missing_from_the_recreated_topic_is_written_again(plan):
     assert (plan.is_done, plan.unchanged, plan.renewed) == (False, (), plan.own)
     assert [one.key for one in plan.changes] == [one.key for one in plan.own]
     says = f"would be renewed, as {LACKED}: orders "
     assert [one.startswith(says) for one in texts(plan)].count(True) == 1
 
 
-def test_hold_that_is_on_the_recreated_topic_is_unchanged():
+def test_hold_whose_record_is_on_the_recreated_topic_is_unchanged():
     again = evolve(record("orders"), incarnation=1)
     assert placed("orders", view=outlived(again)).is_done
 
 
-def test_pause_needs_consent_if_the_topic_has_lost_a_longer_hold():
-    """A record of the shorter hold would end the longer hold, which members still obey."""
+def test_pause_requires_consent_if_it_shortens_a_hold_missing_from_the_topic():
+    """The shorter hold's record would end the longer hold, which members still obey."""
     own = record("orders", for_=7200)
     plan = placed("orders", view=outlived(own), for_="1h")
     assert [consent for consent, _ in needs(plan)] == [Consent.REPLACE]
     assert (plan.unchanged, plan.renewed) == ((), ())
 
 
-def test_extension_lost_by_the_topic_does_not_count_as_done():
+def test_extension_whose_record_is_missing_from_the_topic_does_not_count_as_done():
     later = evolve(record("orders", for_=3600), offset=9)
     assert extended(evolve(VIEW, holds=(later,)), 3600.0, offset=8).is_done
     assert not extended(outlived(later), 3600.0, offset=8).is_done
 
 
 @pytest.mark.parametrize("for_", [None, 7200], ids=["no end", "a later end"])
-def test_lost_hold_is_not_written_again_with_an_earlier_end(for_):
+def test_hold_missing_from_the_topic_is_not_written_again_with_an_earlier_end(for_):
     (need,) = extended_of_lost(for_, 3600.0).needs
     assert need.why == f"orders would end earlier, and {LACKED}"
     assert need.ask == "pause places it again"
 
 
-def test_hold_lost_by_the_topic_is_lifted_by_a_tombstone():
+def test_hold_missing_from_the_recreated_topic_is_lifted_by_a_tombstone():
     plan = lifted(outlived(HOLD), named(HOLD))
     assert (plan.is_done, len(plan.changes), needs(plan)) == (False, 1, [])
 
 
-def test_lift_is_not_done_while_members_keep_holds_that_the_topic_lost():
+def test_lift_is_not_done_while_members_obey_a_hold_missing_from_the_topic():
     assert lifted(VIEW, named(HOLD)).is_done
     kept = evolve(KEPT, owner="operator:alice")
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(kept,)),))

@@ -54,7 +54,7 @@ def test_partition_with_a_running_handler_is_not_reported_as_quiet():
     assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
 
 
-def test_stopped_member_reports_no_partitions():
+def test_stopped_member_does_not_report_partitions():
     """Otherwise the partitions would count as quiet until the next owner reports."""
     client = Member()
     assign_to(client.ledger, [ZERO, ONE])
@@ -121,7 +121,7 @@ class Acknowledging:
 
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("offset_ms", [0, 5000], ids=["CreateTime", "LogAppendTime"])
-def test_timestamp_set_by_the_member_is_not_taken_for_the_brokers_time(offset_ms):
+def test_timestamp_that_the_member_set_is_not_used_as_the_brokers_time(offset_ms):
     """Otherwise journals would compare the member's clock with itself."""
     measured, made = [], reports(Member())
     clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))
@@ -133,8 +133,8 @@ def test_timestamp_set_by_the_member_is_not_taken_for_the_brokers_time(offset_ms
     assert bool(measured) is bool(offset_ms)
 
 
-def test_dropped_producer_with_an_unanswered_report_raises_no_error(monkeypatch):
-    """The garbage collector would print such an error, in any thread and at any time."""
+def test_dropped_producer_with_an_unanswered_report_does_not_raise(monkeypatch):
+    """The garbage collector would print such an error on any thread and at any time."""
 
     def close(_self, **_):
         raise KafkaTimeoutError

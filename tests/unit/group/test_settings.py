@@ -82,7 +82,7 @@ def test_settings_can_be_copied():
     assert evolve(control, status_topic=None).holds_topic == "a"
 
 
-def test_settings_are_unaffected_by_later_changes_of_the_given_dict():
+def test_settings_are_unaffected_by_later_changes_to_the_given_dict():
     given = {"sasl_plain_username": "alice"}
     control = Control(client_configs=given)
     given["group_id"] = "x"
@@ -95,7 +95,7 @@ def test_consumer_without_a_group_cannot_be_controlled(safe):
 
 
 @pytest.mark.contract("P2", "G3")
-def test_local_calls_cannot_use_an_operators_owner_name(safe):
+def test_pause_and_resume_refuse_an_operators_owner_name(safe):
     consumer = safe("orders")
     for call in (consumer.pause, consumer.resume):
         with pytest.raises(HoldSettingError):
@@ -188,17 +188,17 @@ def test_hidden_topic_is_not_called_missing():
     ],
     ids=["missing", "hidden", "unknown settings", "wrong settings"],
 )
-def test_doctor_advises_to_create_a_topic_or_to_grant_a_right(facts, do):
+def test_doctor_advises_creating_a_topic_or_granting_a_permission(facts, do):
     assert findings._advice(facts) == do
 
 
-def test_suitable_topic_has_no_faults():
+def test_suitable_topic_is_accepted_without_advice():
     facts = topics.Facts("t", 1, topics.HOLDS_SETTINGS)
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 
 
-def test_unknown_settings_are_not_an_error():
-    """A member without the right to describe settings warns instead."""
+def test_topic_with_unknown_settings_is_accepted_with_advice():
+    """A member without permission to describe topic settings logs a warning instead."""
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()
     assert "DescribeConfigs" in topics.advice(facts)[0]
@@ -213,7 +213,7 @@ def test_status_topic_must_accept_the_longest_report():
     assert topics.status_faults(made) == topics.shortcomings(facts) == ()
 
 
-def test_status_topic_must_have_the_brokers_timestamps():
+def test_status_topic_must_use_broker_timestamps():
     settings = {**topics.STATUS_SETTINGS, "message.timestamp.type": "CreateTime"}
     (fault,) = topics.status_faults(topics.Facts("t", 1, settings))
     assert fault == (

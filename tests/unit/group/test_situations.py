@@ -1,4 +1,4 @@
-"""A table of situations of a group, with the verdicts that commands and pages print."""
+"""A table of group situations, with the verdicts that commands and pages print."""
 
 from collections import Counter
 
@@ -321,7 +321,7 @@ def shown(verdict):
 @pytest.mark.contract("G8")
 @situations
 def test_view_of_each_situation_has_the_verdicts_of_the_table(one):
-    """No partition in an unknown state counts as quiet."""
+    """A partition in an unknown state never counts as quiet."""
     view = one.view
     assert shown(view.verdict) == one.group
     assert ", ".join(shown(each.verdict) for each in view.partitions) == one.partitions
@@ -387,7 +387,7 @@ def test_metrics_count_the_verdicts(one):
         for state, count in several.items()
         if is_counted
     }
-    # The group has no figure for quiet if its holds cover no partition.
+    # The "quiet" figure is not exported if the group's holds do not cover any partition.
     is_promised = view.holds and one.group != "waiting covers nothing"
     assert quiet == ([one.group.startswith("quiet")] if is_promised else [])
 
@@ -412,7 +412,7 @@ def test_pages_show_the_verdicts(one):
         assert f'<span class="pill {level}">{words}</span>' in text
 
 
-def test_metrics_name_member_states_as_verdicts_do():
+def test_metrics_and_verdicts_use_the_same_names_for_member_states():
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
         verdicts.LOST, verdicts.STOPPED, verdicts.REPORTS_UNREAD, verdicts.UNMEASURED,

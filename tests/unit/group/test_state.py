@@ -98,7 +98,7 @@ def test_new_estimate_of_the_brokers_clock_moves_the_end_of_holds_with_a_timesta
     assert lab.quiet() == set()
 
 
-def test_expired_successor_lifts_the_hold_that_it_replaced():
+def test_expired_hold_lifts_the_hold_that_it_replaced():
     lab = ControlLab()
     lab.hear(control_record("orders", 0))
     lab.hear(control_record("orders", 1, ttl=1.0, at=-100.0))
@@ -140,7 +140,7 @@ def test_member_checks_for_expired_holds_once_a_minute():
 
 
 def test_record_is_applied_without_a_scan_of_other_holds(monkeypatch):
-    """With 6,000 holds, each record once took milliseconds under the state's lock."""
+    """With 6,000 holds, a scan for each record took milliseconds under the state's lock."""
     lab = ControlLab()
     lab.state = ControlState("g", lab.ledger, SKEW, resets=Resets(lab.ledger))
     lab.hear(control_record("orders", 0))
@@ -149,7 +149,7 @@ def test_record_is_applied_without_a_scan_of_other_holds(monkeypatch):
     assert lab.held() == {(one, "operator:alice") for one in ("orders", "audit")}
 
 
-def test_garbage_is_counted_and_skipped():
+def test_unreadable_records_are_counted_and_skipped():
     lab = ControlLab()
     good = control_record("orders", 9)
     lab.hear(
@@ -230,8 +230,8 @@ def test_pattern_without_google_re2_holds_all_partitions(monkeypatch):
 
 
 @pytest.mark.contract("G5")
-def test_recreated_topic_lifts_no_hold():
-    """Only the records of the new topic count, not the missing records."""
+def test_recreated_topic_does_not_lift_any_hold():
+    """A hold stays in force until the new topic contains a tombstone for that hold."""
     lab = ControlLab()
     lab.hear(control_record("orders", 900), control_record("audit", 901))
     lab.state.topic_recreated()

@@ -47,7 +47,7 @@ def test_report_is_acknowledged_with_the_time_when_it_was_sent(monkeypatch):
     assert (producers.made, producers.closed) == (1, 0)
 
 
-def test_failed_producer_is_closed_and_the_next_report_makes_another():
+def test_failed_producer_is_closed_and_the_next_report_creates_another():
     producers = Producers()
     topic = topic_of(producers)
     producers.error = OSError("gone")
@@ -59,8 +59,8 @@ def test_failed_producer_is_closed_and_the_next_report_makes_another():
 
 
 @pytest.mark.parametrize(("error", "made"), [(OSError(), 1), (KeyError(), 2)])
-def test_lasting_producer_is_replaced_only_if_its_topic_is_missing(error, made):
-    """Otherwise each report of each member would reconnect while replicas are missing."""
+def test_long_lived_producer_is_replaced_only_if_its_topic_is_missing(error, made):
+    """Otherwise, while replicas are missing, each report would cause a reconnection."""
     producers = Producers()
     topic = StatusTopic(producers, partial(is_a, KeyError), bool, is_lasting=True)
     producers.error = error
@@ -71,7 +71,7 @@ def test_lasting_producer_is_replaced_only_if_its_topic_is_missing(error, made):
     assert producers.made == made
 
 
-def test_report_after_close_creates_no_producer():
+def test_report_after_close_does_not_create_a_producer():
     producers = Producers()
     topic = topic_of(producers)
     topic.close()

@@ -1,4 +1,4 @@
-"""Tests requests to the cluster about groups of either protocol."""
+"""Tests requests to the cluster about groups with the old and the new protocol."""
 
 from types import SimpleNamespace
 
@@ -70,10 +70,10 @@ def test_group_of_neither_protocol_does_not_exist(monkeypatch):
     [(["g"], "Unknown"), (["other"], "Dead")],
     ids=["listed", "not listed"],
 )
-def test_group_on_a_broker_without_the_newer_protocol_is_unknown_only_if_listed(
+def test_group_is_unknown_if_it_is_listed_but_the_newer_request_is_unsupported(
     monkeypatch, listed, state
 ):
-    """If the broker lists the group, a proxy hides the request of the newer protocol."""
+    """If the broker nevertheless lists the group, a proxy may be blocking the request."""
     facts, _ = group_by(
         monkeypatch, DEAD, newer=IncompatibleBrokerVersion(), listed=listed
     )

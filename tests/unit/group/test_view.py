@@ -91,8 +91,10 @@ def test_members_are_not_called_plain_clients_if_reports_cannot_be_read():
     ],
     ids=["obeys", "behind", "unavailable", "lost"],
 )
-def test_no_member_counts_as_gone_while_kafka_lists_no_members(seen, former, words):
-    """Kafka returns no members to a login without the right to describe the group."""
+def test_members_do_not_count_as_gone_while_kafka_hides_the_members(
+    seen, former, words
+):
+    """Kafka hides the members from a user without permission to describe the group."""
     view = viewed(*seen, state="Unknown", former_reports=former)
     (member,) = view.members
     assert (member.verdict.words, [one.name for one in view.present]) == (words, ["b"])
@@ -127,7 +129,7 @@ STALE = "has reported for generation 7, and not yet for this one"
         pytest.param(7, None, PLAIN, id="no report"),
     ],
 )
-def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
+def test_members_with_the_newer_protocol_report_their_epoch(epoch, last, why):
     """Each member has its own epoch, which may change although its partitions stay."""
     two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
     reports = [one for one in (report("a", 0, generation=epoch), last) if one]
@@ -137,7 +139,7 @@ def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
     assert missing == ({} if why is None else {"b": why})
 
 
-def test_partition_does_not_repeat_the_sentence_of_its_member():
+def test_verdict_on_a_partition_does_not_repeat_the_reason_of_its_member():
     view = evolve(moved_by_silent(), moves={})
     (member,) = [one for one in view.members if one.name == "b"]
     assert (member.verdict.words, member.verdict.sentence) == ("does not report", PLAIN)
@@ -165,8 +167,8 @@ def test_partition_does_not_repeat_the_sentence_of_its_member():
     ],
     ids=["stopped in a batch", "lost"],
 )
-def test_lost_stream_is_named_and_not_counted(last, text, advice):
-    """A command does not wait forever for a lost stream."""
+def test_lost_stream_is_named_but_not_waited_for(last, text, advice):
+    """Otherwise a command would wait forever for a stream that no longer reports."""
     view = viewed(state="Dead", lost_streams=(last,))
     quietness = view.quietness(ALL)
     assert quietness.is_reached
@@ -185,14 +187,14 @@ def test_counts_of_an_outdated_report_are_unknown():
 
 
 def test_only_reports_of_present_members_are_counted():
-    """The last report of a killed member is not a report of its plain successor."""
+    """The killed member's last report does not count for its successor, a plain client."""
     view = held(NOBODY, report("a", 0))
     assert group_document(view)["reporting"] == 0
     (heading, *_) = status(view)
     assert heading == "group g: Stable, 1 member, 0 report"
 
 
-# ---------------------------------------------------------------- members that died
+# ---------------------------------------------------------------- killed members
 
 HELD = hold("t", at=60.0)
 DIED_QUIET = report("b", 1, at_ms=82_000)
@@ -210,7 +212,7 @@ def after_a_kill(last, *seen, **changed):
     [
         (DIED_QUIET, FROZEN, BAD),
         (
-            # A static member does not leave the group.
+            # When a static member closes, it does not leave the group.
             report("b", None, at_ms=82_000, state="stopped"),
             "has stopped, and Kafka lists it until its session ends",
             NOTE,
@@ -218,7 +220,7 @@ def after_a_kill(last, *seen, **changed):
     ],
     ids=["killed", "closed"],
 )
-def test_former_reporter_that_kafka_still_lists_is_not_called_a_plain_client(
+def test_silent_member_that_kafka_still_lists_is_not_called_a_plain_client(
     last, why, rank
 ):
     view = after_a_kill(last, A, B, report("a", 0), holds=())
@@ -234,7 +236,7 @@ def test_former_reporter_that_kafka_still_lists_is_not_called_a_plain_client(
 @pytest.mark.parametrize("member_id", ["", "b-1"], ids=short)
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
 def test_partition_of_an_unlisted_frozen_member_is_unknown(member_id, state):
-    """Kafka does not list a member that assigned partitions manually or lost its session."""
+    """Kafka does not list members with manual assignment or an expired session."""
     why = f"b {FROZEN}"
     last = evolve(DIED_QUIET, member_id=member_id)
     for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
@@ -314,7 +316,7 @@ def test_member_that_was_not_quiet_in_its_last_report_is_unknown(last, *, is_lis
     ids=["by the local clock", "by its own, smaller skew"],
 )
 def test_silent_member_with_a_hold_that_may_have_ended_is_unknown(skew, changed):
-    """The member lifts the hold at 90 s plus its skew, and delivers."""
+    """The member lifts the hold at 90 s plus its skew, and then delivers records."""
     ending = evolve(HELD, hold=ControlHold("id", "x", 30_000))
     view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(ending,), **changed)
     assert view.holds == (ending,)
@@ -392,7 +394,7 @@ def test_lag_is_unknown_if_one_partition_has_an_unknown_lag(view, text, whole, c
     assert watching._group_row(view)[5] == cell
 
 
-def test_partition_without_a_known_end_is_not_called_uncommitted():
+def test_partition_with_an_unknown_end_offset_is_not_called_uncommitted():
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
     view = held(A, report("a", 0))
@@ -409,7 +411,7 @@ def test_groups_are_sorted_by_their_known_lag():
     assert sorted((less, much), key=urgency) == [much, less]
 
 
-# ---------------------------------------------------------------- flowing, and quiet
+# ---------------------------------------------------------------- flowing and quiet groups
 
 OLD = TopicPartition("old", 0)
 READS = commits(viewed(A, LOUD), ZERO, OLD)
@@ -419,8 +421,8 @@ UNOWNED = "no member of the group owns it"
 @pytest.mark.parametrize(
     ("view", "scopes", "still", "why"),
     [
-        # The output names a topic without readers. The wait includes such a topic only if
-        # the command names the topic.
+        # The output names a topic that no member reads, but the command waits for it
+        # only if a scope names it.
         (READS, ["old"], "old:0", UNOWNED),
         (commits(READS, ZERO, ONE, OLD), [], "t:1", UNOWNED),
         (commits(viewed(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
@@ -446,12 +448,14 @@ UNOWNED = "no member of the group owns it"
     ],
     ids=["named", "unowned", "empty", "left", "kept", "paused"],
 )
-def test_wait_flowing_names_the_partitions_that_do_not_flow(view, scopes, still, why):
+def test_wait_flowing_names_the_partitions_that_are_not_flowing(
+    view, scopes, still, why
+):
     found = waiting.is_flowing(view, scopes_of(scopes, "g"))
     assert found == (False, f"not flowing: {still}; {why}")
 
 
-def test_wait_flowing_names_topics_without_readers():
+def test_wait_flowing_names_topics_that_no_member_reads():
     one = commits(viewed(A, LOUD), ZERO)
     assert waiting.is_flowing(one, ()) == (True, "flowing: t:0")
     text = "flowing: t:0; no member of the group reads old"
@@ -480,12 +484,12 @@ PAUSED = "not flowing: t:0; a paused it with pause(); no hold of the group cover
     ids=["paused", "unowned", "quiet stream", "stream alone", "stream commits"],
 )
 def test_wait_flowing_ignores_a_stream_in_a_group_with_members(view, sentence, scopes):
-    """A stream counts in a group without members."""
+    """In a group without members, a stream does count."""
     found = waiting.is_flowing(view, scopes_of(scopes, "g") if scopes else ())
     assert found == (not sentence.startswith("not"), sentence)
 
 
-def test_group_without_partitions_and_commits_does_not_flow():
+def test_group_with_neither_partitions_nor_commits_does_not_count_as_flowing():
     nothing = "the group owns no partition, and has committed no offset"
     assert waiting.is_flowing(viewed(), ()) == (False, f"not flowing: {nothing}")
 
@@ -497,7 +501,7 @@ def test_wait_flowing_checks_every_owner_of_a_partition():
     assert not reached
 
 
-def test_wait_flowing_counts_a_stream_for_topics_without_other_readers():
+def test_wait_flowing_counts_a_stream_for_topics_that_no_member_reads():
     own = stream(assigned={"u": ((0, 0),)}, quiet={})
     view = viewed(A, LOUD, own)
     assert waiting.is_flowing(view, scopes_of(["u"], "g")) == (True, "flowing: u:0")
@@ -506,7 +510,7 @@ def test_wait_flowing_counts_a_stream_for_topics_without_other_readers():
     assert (reached, sentence.startswith("not flowing: u:0")) == (False, True)
 
 
-def test_topic_that_only_a_stream_reads_counts_as_read_by_no_member():
+def test_topic_that_only_a_stream_reads_counts_as_not_read_by_any_member():
     """A reset of such a topic would never finish while the group has members."""
     view = commits(viewed(A, LOUD, stream(assigned={"old": ((0, 0),)})), ZERO, OLD)
     assert view.no_longer_read == ("old",)
@@ -535,7 +539,7 @@ def test_group_without_members_is_quiet_only_under_a_hold(view, *, is_reached):
 
 
 @pytest.mark.contract("G8")
-def test_scopes_are_accepted_while_owners_are_unknown():
+def test_scope_is_neither_confirmed_nor_refused_while_owners_are_unknown():
     view = held(state="PreparingRebalance")
     text = scopes.mistakes(view, scopes_of(["orders", "t:3"], "g"), lambda: ("orders",))
     assert text == (
@@ -618,7 +622,7 @@ def test_doctor_accepts_an_older_report_that_still_counts_an_expired_hold():
     ],
     ids=short,
 )
-def test_doctor_names_holds_that_members_obey_as_holds_of_all_partitions(key):
+def test_doctor_names_holds_that_members_apply_to_all_partitions(key):
     """Members of this version cannot read a key of a later version."""
     written = RawRecord(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab, fold = ControlLab(), Fold("g")
@@ -633,17 +637,17 @@ def test_doctor_names_holds_that_members_obey_as_holds_of_all_partitions(key):
     assert ["@all" in one.do for one in bad] == [True] * (scope == "@all")
 
 
-# ---------------------------------------------------------------- ends of holds
+# ---------------------------------------------------------------- expired holds
 
 
 def over(*seen, **changed):
-    """Return a view of a hold that ended five seconds ago; members allow 30 s of skew."""
+    """Return a view of a hold that expired 5 s ago, while members allow a skew of 30 s."""
     known = {"holds": (hold(ttl_ms=10_000),), "times": Times(115.0), "skew": 30.0}
     return commits(viewed(*seen, **{**known, **changed}), ZERO)
 
 
 @pytest.mark.parametrize("quiet", [{}, QUIET], ids=["flows", "quiet"])
-def test_ended_hold_raises_no_alarm(quiet):
+def test_expired_hold_does_not_raise_an_alarm(quiet):
     """Each member lifts the hold within the skew, by its own estimate of the clock."""
     lines = status(over(A, report("a", 0, holds=1, quiet=quiet)))
     assert sum("members lift it until" in one for one in lines) == 1
@@ -655,7 +659,7 @@ def test_ended_hold_raises_no_alarm(quiet):
 
 
 def test_ended_hold_is_lifted_once_the_skew_of_members_has_passed():
-    """The hold was placed at 100 s for 10 s, and members allow a skew of 30 s."""
+    """The hold was placed at time 100 s for 10 s, and members allow a skew of 30 s."""
     view = over(A, report("a", 0, holds=1))
     assert view.lifted_by(view.holds) == 140.0
     assert utc(140.0) in view.verdict.sentence
@@ -679,7 +683,7 @@ def test_old_view_adds_its_age_to_cached_verdicts(monkeypatch):
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
 def test_holds_that_may_have_ended_are_explained_once(besides):
-    """Each such hold is marked, and the list of groups has no explanation."""
+    """Each such hold is marked; the list of groups marks the group without an explanation."""
     several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
     times = Times(None, 105.0, 111.0)
     view = over(A, report("a", 0), holds=(*several, *besides), times=times)
@@ -690,7 +694,7 @@ def test_holds_that_may_have_ended_are_explained_once(besides):
         assert watching._group_row(view)[-1] == "may have ended"
 
 
-def test_largest_reported_skew_applies():
+def test_largest_skew_that_a_member_reports_applies():
     """Most commands have no option for the skew."""
     several = [report("a", 0, skew=30.0), report("b", 1, skew=0.5)]
     assert skew_of(0.5, several) == 30.0
@@ -712,7 +716,9 @@ def test_partition_under_several_holds_shows_the_longest_hold():
 @pytest.mark.parametrize(
     ("count", "text"), [(1, "1 partition waits"), (2, "2 partitions wait")]
 )
-def test_member_that_reads_the_holds_names_its_waiting_partitions(count, text):
+def test_verdict_on_a_member_shows_how_many_partitions_wait_for_control_topics(
+    count, text
+):
     (member,) = of_a(quiet=QUIET, gated=count).members
     assert member.more == f"{text} for the control topics"
 
@@ -775,7 +781,7 @@ class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - an attribute counts ite
     [Times(200.0), Times(None, 100.0, 9e9)],
     ids=["known time", "own clock"],
 )
-def test_number_of_scans_does_not_depend_on_the_number_of_holds(show, times):
+def test_holds_are_scanned_equally_often_however_many_there_are(show, times):
     walks = []
     for count in (5, 40):
         several = Walked(
@@ -798,7 +804,7 @@ def test_newlines_in_names_cannot_forge_output_lines(capsys):
     assert any(r"m\nbilling-9" in one for one in lines)
 
 
-def test_next_expiry_ignores_holds_that_have_ended():
+def test_next_expiry_ignores_holds_that_have_already_expired():
     """Members still obey the ended hold for the allowed skew."""
     ended, later = hold(ttl_ms=3000), hold("t", ttl_ms=9000)
     view = held(A, times=Times(104.0), skew=30.0)

@@ -1,4 +1,4 @@
-"""Control records and reports are decoded as they were encoded, and garbage never raises."""
+"""Encoded control records and reports are decoded unchanged; garbage does not raise."""
 
 import json
 
@@ -12,8 +12,8 @@ from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 
-# The characters for which str.isprintable() is true; a filter would reject half the
-# texts.
+# Only characters for which str.isprintable() is true, because a filter would reject half
+# of the texts.
 printable = st.text(
     st.just(" ") | st.characters(exclude_categories=["C", "Z"]), max_size=40
 )
@@ -143,7 +143,7 @@ RESET = {"to": {"t": [[0, 4]]}, "topic_ids": {"t": "id"}, "asked": "4"}
     ],
     ids=short,
 )
-def test_partly_unreadable_reset_moves_nothing(document):
+def test_partly_unreadable_reset_is_ignored(document):
     """The hold with such a reset is still in force."""
     value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(value) == ControlHold("x")
@@ -152,7 +152,7 @@ def test_partly_unreadable_reset_moves_nothing(document):
 @pytest.mark.parametrize(
     "texts", [7, {"-2": 7}, {"-2": {"t": [True]}}, {"\n": {"t": [0]}}], ids=short
 )
-def test_unreadable_texts_of_a_reset_are_ignored(texts):
+def test_unreadable_target_texts_of_a_reset_are_ignored(texts):
     document = {**RESET, "asked": "", "texts": texts}
     value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     expected = Reset((("t", 0, 4),), (("t", "id"),))
@@ -160,23 +160,23 @@ def test_unreadable_texts_of_a_reset_are_ignored(texts):
 
 
 def test_single_target_text_applies_to_every_partition():
-    """Versions before 0.9 write no separate texts."""
+    """Versions before 0.9 write only one target text for all partitions."""
     value = json.dumps({"v": 1, "id": "x", "reset": RESET}).encode()
     assert wire.decode_hold(value).reset.typed() == {("t", 0): "4"}
 
 
-def test_reset_of_a_hold_with_an_end_is_ignored():
+def test_reset_in_a_hold_with_a_time_limit_is_ignored():
     value = json.dumps({"v": 1, "id": "x", "ttl_ms": 5, "reset": RESET}).encode()
     assert wire.decode_hold(value) == ControlHold("x", ttl_ms=5)
 
 
-def test_value_of_a_later_version_is_a_hold_without_an_end():
+def test_value_written_by_a_later_version_is_a_hold_without_a_time_limit():
     data = b'{"v":7,"reason":"new","ttl_ms":5,"more":[1]}'
     assert wire.decode_hold(data) == ControlHold(reason="new", version=7)
 
 
 def test_key_of_a_later_version_is_decoded_with_its_scope():
-    """Such a key may have more fields after the known fields."""
+    """A later version's key may have additional fields after the known fields."""
     expected = ControlKey("g", "o", "orders", ("x", "y"), 3)
     assert wire.decode_key(b"3\0g\0o\0orders\0x\0y") == expected
 
@@ -235,7 +235,7 @@ def test_report_that_is_too_large_omits_its_partitions(topics):
     "name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"], ids=short
 )
 def test_unprintable_name_does_not_make_a_report_unreadable(name):
-    """Earlier versions write such names unchanged."""
+    """Earlier versions write unprintable names unchanged."""
     made = evolve(BARE, member=name, client_id=name, busy={"orders": ((0, 0),)})
     document = json.loads(report_wire.encode_report(made))
     assert document["client_id"].isprintable()
@@ -263,7 +263,7 @@ def test_report_with_an_invalid_topic_is_decoded_as_none(topic, name):
 
 @pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
 @pytest.mark.parametrize("name", ["to", "topic_ids"])
-def test_reset_of_an_invalid_topic_moves_nothing(topic, name):
+def test_reset_that_names_an_invalid_topic_is_ignored(topic, name):
     value = [[0, 4]] if name == "to" else "id"
     document = {**RESET, name: {topic: value}}
     data = json.dumps({"v": 1, "id": "x", "reset": document}).encode()

@@ -25,7 +25,7 @@ PLAIN = Lifetime.PLAIN
 
 
 def covers(scope, tp):
-    """Return whether a scope covers a partition, by the definition."""
+    """Return whether a scope covers a partition, directly from the definition."""
     match scope:
         case Partition(topic, number):
             return (topic, number) == tp
@@ -49,24 +49,24 @@ class Terms:
 
 @define
 class Named:
-    """The partitions of one result of ``assignment()`` that were paused in this poll."""
+    """The partitions from one result of ``assignment()`` that were paused in this poll."""
 
     snapshot: Snapshot
     paused: dict[TopicPartition, Any]
 
 
 class NaiveLedger:
-    """Holds, assignment and gates of one consumer, which every query scans in full."""
+    """One consumer's holds, assignment and gates; every query scans them in full."""
 
     def __init__(self):
         self.now = 0.0
         self.holds = {}
         self.assigned = set()
         self.named = []
-        # Partitions that were given up or lost, until the next join has completed.
+        # Partitions given up or lost since the last completed join.
         self.undecided = set()
         self.in_call = False
-        # The holds that kept every partition quiet when a poll began, without the holds that
+        # The holds that kept every partition quiet when the poll began, except those that
         # were lifted later.
         self.gating = None
         self.gated = set()
@@ -137,7 +137,7 @@ class NaiveLedger:
             and terms.lifetime is PLAIN
             and known.lifetime is not PLAIN
         ):
-            # A plain pause never weakens a strict hold, and both are obeyed.
+            # A plain pause never weakens a strict hold; both stay in force.
             is_longer = terms.until > known.until
             if known.lifetime is Lifetime.WHILE_ASSIGNED:
                 longer = terms if is_longer else known
@@ -198,7 +198,7 @@ class NaiveLedger:
 
     def assign(self, new, cause):
         gone, gained = self.assigned - new, new - self.assigned
-        if cause is Cause.CLOSED:  # this model has no operators' holds
+        if cause is Cause.CLOSED:  # operators' holds stay, but this model has none
             self.holds = {}
         for key in [key for key in self.holds if self._ends(key, gone, new, cause)]:
             self._over(key)
@@ -229,7 +229,8 @@ class NaiveLedger:
         if is_here or (scope.topic in self.wholes() and not by_hand):
             return False
         has_been = (scope.topic, scope.partition) in gone | self.undecided
-        return bool(new) or has_been  # a join without partitions ends no other pause
+        # A join that assigns no partition does not end the other pauses.
+        return bool(new) or has_been
 
     # ------------------------------------------------------------ polls and gates
 
@@ -247,8 +248,8 @@ class NaiveLedger:
             self.gating = None
 
     def _lifted(self, keys):
-        # Gates replace holds, and open once all these holds are lifted. If the holds of
-        # only one owner remain, this owner's lift opens the gates that it names.
+        # Gates open once all the holds that they replace are lifted. If only one owner's
+        # holds remain, a lift by that owner opens the gates of the partitions it names.
         if self.gating is None:
             return
         self.gating -= keys

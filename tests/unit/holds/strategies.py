@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Lifetime
 
-# Few examples, because the whole folder has to run in a few seconds.
+# Few examples, so that this folder's tests run in a few seconds.
 quick = settings(max_examples=30, deadline=None)
 
 TOPICS = ("orders", "orders.eu", "audit")

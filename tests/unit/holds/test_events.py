@@ -79,7 +79,7 @@ def test_event_names_are_unique_and_levels_are_known():
 @pytest.mark.parametrize(
     "kind", [one for one in EVERY if one is not events.Event], ids=short
 )
-def test_match_args_of_an_event_are_fields(kind):
+def test_match_args_of_an_event_name_its_fields(kind):
     event = _sample(kind)
     assert all(hasattr(event, name) for name in kind.__match_args__)
     assert kind.__match_args__
@@ -126,8 +126,8 @@ def test_assigned_while_held_advises_the_call_or_command_that_lifts_the_hold(
     assert _sample(events.HoldsPlaced).advice is None
 
 
-def test_events_of_one_kind_with_equal_fields_are_equal():
-    """One base class implements comparison, hash, repr and pickling for all events."""
+def test_events_of_one_class_with_equal_fields_are_equal():
+    """Comparison, hash, repr and pickling come from one base class of all events."""
     event = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     same = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     assert event == same
@@ -156,7 +156,7 @@ def test_events_of_one_kind_with_equal_fields_are_equal():
     ids=short,
 )
 def test_event_refuses_missing_and_unknown_fields(values):
-    """The error names the fields that the event takes."""
+    """The error lists the fields that the event accepts."""
     takes = "takes at, client_id, group_id, topics, holds, seconds; it was given "
     with pytest.raises(TypeError, match=takes + (", ".join(values) or "nothing")):
         events.ControlReady(**values)
@@ -166,7 +166,7 @@ def test_event_refuses_missing_and_unknown_fields(values):
     "kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar], ids=short
 )
 def test_class_variable_of_a_custom_event_is_not_a_field(kind):
-    """Annotations of an event may be strings."""
+    """The annotations in an event class may be strings."""
     body = {"__annotations__": {"name": kind, "bytes": "int"}, "name": "mine"}
     mine = type("Mine", (events.Event,), body)
     assert mine(bytes=3).as_dict() == {
@@ -180,13 +180,13 @@ OWN = Hold(scope=scopes.topic("orders"))
 WHOLE = Hold(scope=scopes.topic("orders"), owner="app (all)")
 LOAD = Hold(scope=scopes.ALL, owner="worker:drain")
 PURGED = {"partitions": TPS, "fetches": 1}
-RE = (("re", 3),)  # as text re:re:3, since re:3 is a pattern
+RE = (("re", 3),)  # written as re:re:3, because re:3 would be a pattern
 PLAIN = Hold(scope=scopes.partition("re", 3), lifetime=Lifetime.PLAIN)
 GIVEN = {"holds": (PLAIN,), "departed": RE, "handed_over": RE}
 LIFT = "lift with resume('orders', owner='ops')"
 
-# A kind of event, its fields, its severity and its advice. A worker places its own holds
-# with every full queue, and nearly every rebalance purges a fetch without records.
+# An event class, its fields, its severity and its advice. Frequent events are "debug":
+# full queues make a worker hold partitions, and most rebalances purge an empty fetch.
 LINES = [
     (events.HoldsPlaced, {"holds": (LOAD,)}, "debug", None),
     (events.HoldsPlaced, {"holds": (OWN,)}, "debug", None),
@@ -221,10 +221,10 @@ def test_severity_and_advice_of_an_event(kind, fields, severity, advice):
     ("position", "offset", "skipped", "advice"),
     [(10, 100, 90, "seek_to_beginning"), (500, 100, 0, "read before")],
 )
-def test_advice_for_an_out_of_range_position_depends_on_the_side_of_the_log(
+def test_advice_for_a_position_out_of_range_depends_on_whether_it_is_below_the_log(
     position, offset, skipped, advice
 ):
-    """Below the log's start, offsets are skipped; beyond its end, the log was truncated."""
+    """A position below the log's start skips offsets; one beyond its end means truncation."""
     event = events.PositionOutOfRange(
         partition=("orders", 0), position=position, offset=offset, skipped=skipped
     )

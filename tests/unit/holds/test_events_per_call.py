@@ -25,8 +25,8 @@ def test_pause_of_several_targets_emits_one_event():
     assert (placed.client_id, placed.group_id, placed.at) == ("c", "g", 1.0)
 
 
-def test_unchanged_hold_emits_no_event():
-    """A loop may pause repeatedly, and a plain pause does not change a strict hold."""
+def test_pause_that_does_not_change_a_hold_does_not_emit_an_event():
+    """A program may pause in a loop, and a plain pause does not change a strict hold."""
     lab = LedgerLab(owns=[A])
     one = scopes.partition(*A)
     lab.hold(one, reason="full")
@@ -39,7 +39,7 @@ def test_unchanged_hold_emits_no_event():
 
 
 def test_resume_of_several_targets_emits_one_event():
-    """The event names the partitions that flow and the holds that remain."""
+    """The event names the partitions that are no longer quiet, and the remaining holds."""
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
     lab.hold(ORDERS, owner="ops")
@@ -90,7 +90,7 @@ def test_events_sort_partitions_by_topic_and_number():
     assert placed == [(C,), everything, everything]
 
 
-def test_hold_on_a_partition_that_returns_causes_a_warning():
+def test_held_partition_that_is_assigned_again_causes_a_warning():
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
@@ -102,8 +102,8 @@ def test_hold_on_a_partition_that_returns_causes_a_warning():
     assert [hold.reason for hold in event.holds] == ["full"]
 
 
-def test_hold_placed_while_its_partition_was_unassigned_causes_no_warning():
-    """The partition was not yet assigned, or another member owned the partition."""
+def test_hold_placed_on_an_unassigned_partition_does_not_cause_a_warning():
+    """The partition may be assigned for the first time or come back from another member."""
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -114,7 +114,7 @@ def test_hold_placed_while_its_partition_was_unassigned_causes_no_warning():
     assert lab.log.of(events.AssignedWhileHeld) == []
 
 
-def test_hold_of_a_pattern_names_its_topics_and_warns_if_no_topic_matches():
+def test_hold_on_a_pattern_names_its_topics_and_warns_if_no_topic_matches():
     """The ledger matches the pattern against the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
@@ -127,14 +127,14 @@ def test_hold_of_a_pattern_names_its_topics_and_warns_if_no_topic_matches():
 
 
 def _steps(call):
-    """Count the function calls within a call, including those of its loops over holds."""
+    """Count the function calls within a call, including those in its loops over holds."""
     count = 0
 
     def step(_frame, event, _arg):
         nonlocal count
         count += event == "call"
 
-    gc.disable()  # callbacks of the garbage collector are not part of the call
+    gc.disable()  # otherwise the garbage collector's callbacks would be counted, too
     sys.setprofile(step)
     try:
         call()
@@ -164,7 +164,7 @@ def test_cost_of_a_call_does_not_grow_with_the_number_of_held_partitions():
 
 
 def test_pause_and_resume_call_few_functions():
-    """Earlier, a pause and a resume together called two hundred functions."""
+    """Earlier, a pause and a resume together made two hundred function calls."""
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)

@@ -16,7 +16,7 @@ from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, LedgerLab
     ],
     ids=["quiet", "view", "place", "remove"],
 )
-def test_every_call_of_the_ledger_ends_expired_holds(look):
+def test_every_method_of_the_ledger_first_ends_expired_holds(look):
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
@@ -24,7 +24,7 @@ def test_every_call_of_the_ledger_ends_expired_holds(look):
 
 
 def test_no_deadline_remains_after_the_last_hold_is_lifted():
-    """Without a deadline, a step of an iteration reads no clock."""
+    """Without a deadline, ``__next__`` does not have to read a clock."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     assert (lab.quiet(), lab.ledger.settled) == ({A}, None)
@@ -68,8 +68,8 @@ def test_hold_that_expired_unnoticed_does_not_affect_the_next_change(then):
     assert lab.log.names() == names + ["hold_placed"] * (then == "paused plainly")
 
 
-def test_moved_deadline_applies_unless_the_hold_was_placed_again():
-    """Deadlines move as the estimate of the broker's clock improves."""
+def test_changed_deadline_applies_unless_the_hold_was_placed_again():
+    """Deadlines change when the estimate of the broker's clock improves."""
     lab = LedgerLab(owns=[A])
     early, late = (
         Hold(scope=ORDERS, owner="operator:jo", deadline=at) for at in (1005.0, 1050.0)

@@ -129,8 +129,8 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
-def test_poll_that_begins_held_keeps_gained_partitions_quiet_until_its_end(histories):
-    """A program cannot hold partitions before the poll that gains them has returned."""
+def test_poll_that_starts_with_everything_held_keeps_gained_partitions_quiet(histories):
+    """Until that poll has returned, the program cannot pause the gained partitions."""
     for history in histories:
         lab = LedgerLab()
         for one in history:
@@ -154,7 +154,7 @@ def test_gate_is_reported_and_explained():
     assert line == "gate: gained during a poll() that started with everything paused"
 
 
-def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
+def test_poll_without_a_change_neither_creates_a_view_nor_notifies_observers():
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     looks = []
@@ -165,8 +165,8 @@ def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
     assert not looks
 
 
-def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
-    """A poll that begins with only such partitions was not paused by the program."""
+def test_partition_that_waits_for_the_control_topics_is_quiet_but_not_held():
+    """A poll in which only such partitions are quiet does not count as paused."""
     lab = LedgerLab()
     waiting = {}
     lab.ledger.watch(waiting.update)
@@ -176,6 +176,6 @@ def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
     assign_to(lab.ledger, [A, C])
     assert lab.quiet() == {A, C}
     lab.ledger.open_gates({A: waiting[A], C: object()})
-    assert lab.quiet() == {C}  # the given ownership is not the current one
+    assert lab.quiet() == {C}  # the ownership given for C is not its current one
     lab.ledger.open_gates(waiting)
     assert lab.quiet() == set()

@@ -31,8 +31,10 @@ from tests.harness.listing import short
     ],
     ids=short,
 )
-def test_hold_placed_again_differs_by_reason_lifetime_and_limit(change, *, same):
-    """A time limit always starts again."""
+def test_hold_placed_again_differs_if_its_reason_lifetime_or_limit_differs(
+    change, *, same
+):
+    """A pause with a time limit always differs, because its limit starts again."""
     before = Hold(scope=ORDERS, reason="full")
     again = Hold(**{"scope": ORDERS, "reason": "full", **change})
     assert same is again.asks_the_same_as(before)
@@ -73,7 +75,7 @@ def test_owner_that_is_not_a_short_printable_text_is_refused(owner):
         checked_owner(owner)
 
 
-def test_owner_of_whole_pauses_is_reserved_for_placing():
+def test_owner_of_whole_pauses_cannot_be_used_to_place_a_hold():
     assert checked_owner(WHOLE) == WHOLE
     with pytest.raises(HoldSettingError, match="reserved"):
         checked_placer(WHOLE)
@@ -198,7 +200,7 @@ def test_explain_has_a_line_for_an_unassigned_partition():
     assert line.startswith("@all held by app")
 
 
-def test_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
+def test_strict_hold_beneath_a_plain_pause_is_listed_until_it_expires():
     lab, scope = LedgerLab(owns=[A]), Partition(*A)
     lab.hold(scope, reason="DB-4211", for_=600)
     lab.hold(ORDERS, owner="db")
@@ -216,8 +218,8 @@ def test_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
     assert len(explained(lab, A)) == len(lab.ledger.every_hold()) == 2
 
 
-def test_hold_of_a_reset_cannot_be_lifted_by_a_program():
-    """Otherwise records from the old position would be delivered before the move."""
+def test_hold_that_waits_for_a_reset_cannot_be_lifted_by_a_program():
+    """Otherwise records from the old position would be delivered before the reset."""
     hold = Hold(scope=scopes.parse("orders:3"), owner=RESET)
     assert hold.lifted_by("g").startswith("nothing: the hold ends once")
     with pytest.raises(HoldSettingError, match="is reserved: its partitions flow once"):

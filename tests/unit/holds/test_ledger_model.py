@@ -29,7 +29,7 @@ _RANK = (Partition, Topic, Pattern, Everything)
 
 
 class Both:
-    """A ledger and its naive model, compared after each step that both execute."""
+    """A ledger and its naive model; both execute each step, and then are compared."""
 
     def __init__(self, *, is_watched):
         self.lab, self.naive = LedgerLab(), NaiveLedger()
@@ -41,7 +41,7 @@ class Both:
         self.unseen = 0.0
         self.snapshots = [{}]
         self.views = []
-        self.reported = {}  # the holds that the events report
+        self.reported = {}  # the holds in force according to the events
 
     # ------------------------------------------------------------ steps
 
@@ -124,7 +124,7 @@ class Both:
     def step(self, step):
         before, seen = self.naive.quiet(), len(self.lab.log.events)
         owned = self.lab.ledger.owned()
-        self.lab.clock.now += self.unseen  # the step reads the clock first
+        self.lab.clock.now += self.unseen  # the ledger's step first reads the clock
         self.naive.expire(self.lab.clock.now)
         self.unseen = 0.0
         step(self)
@@ -133,7 +133,7 @@ class Both:
         ledger.deliver()
         assert _terms_of(view.holds) == naive.holds
         assert view.quiet == naive.quiet() == ledger.quiet()
-        # A step of an iteration reads ``settled`` instead of the clock.
+        # ``__next__`` uses ``settled`` to avoid reading the clock.
         expires = ledger.seconds_to_next_expiry() < math.inf
         assert ledger.settled == (None if expires else view.quiet)
         assert set(view.gates) == naive.gated | naive.unread
@@ -225,7 +225,7 @@ steps = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
 def test_ledger_equals_the_naive_model_after_every_step(several, *, is_watched):
-    """Holds, quiet partitions, gates and events are compared; old views never change."""
+    """Holds, quiet partitions, gates and events are equal, and old views never change."""
     check_history(several, is_watched=is_watched)
 
 
@@ -247,8 +247,8 @@ def check_history(several, *, is_watched):
 
 @quick
 @given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
-def test_overlapping_finds_holds_of_the_same_narrower_and_wider_scopes(placed, scope):
-    """Two patterns overlap if their texts are equal."""
+def test_overlapping_finds_holds_with_equal_narrower_and_wider_scopes(placed, scope):
+    """Two patterns overlap exactly if their texts are equal."""
     found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
     assert set(placed).intersection({scope, Everything()}) <= found
     for one in placed:

@@ -1,4 +1,4 @@
-"""Events reach every hook once, in the order of the changes."""
+"""Each hook receives each event exactly once, in the order of the changes."""
 
 import logging
 import threading
@@ -73,7 +73,7 @@ def test_event_of_a_hooks_own_pause_comes_after_its_cause():
 
 
 class _Turn(dict[str, list[int]]):
-    """A turn that calls a function just before a thread releases the turn."""
+    """A delivery turn that calls a function just before a thread releases it."""
 
     before: Callable[[], object] | None = None
 
@@ -86,11 +86,11 @@ class _Turn(dict[str, list[int]]):
 
 def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
-    A thread that finds the turn taken may return without delivering its event.
+    A thread that cannot get the delivery turn may return without delivering its event.
 
     1. A thread has delivered all events.
-    2. Another thread appends an event and finds the turn taken.
-    3. The first thread releases the turn, reads the queue once more, and delivers the
+    2. Another thread appends an event, but cannot get the turn.
+    3. The first thread releases the turn, reads the queue again, and delivers the
        event.
     """
     log = EventLog()
@@ -115,8 +115,8 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
-    """The thread releases the turn, and later events wait for the next call."""
+def test_interrupt_in_a_hook_is_raised_after_all_hooks_have_received_the_event(stop):
+    """The thread releases the delivery turn; the next call delivers the later events."""
     log = EventLog()
 
     def hook(event):
@@ -132,7 +132,7 @@ def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
     assert _times(log) == [1.0, 2.0]
 
 
-def test_signal_handler_inside_a_hook_delivers_no_event():
+def test_signal_handler_inside_a_hook_does_not_deliver_events():
     """The interrupted hook may hold a lock that another hook would wait for."""
     log = EventLog()
     seen = []
@@ -150,8 +150,8 @@ def test_signal_handler_inside_a_hook_delivers_no_event():
     assert lab.quiet() == {C}
 
 
-def test_wakers_are_called_by_changes_of_assigned_partitions_only():
-    """The waker lets a waiting ``poll`` continue."""
+def test_wakers_are_called_only_for_changes_to_assigned_partitions():
+    """A waker makes a waiting ``poll`` continue."""
     lab = LedgerLab(owns=[A])
     woken = []
     lab.ledger.wakers.append(lambda: woken.append("again"))
@@ -234,7 +234,7 @@ def test_hook_that_raises_is_counted_and_logged_once(caplog):
     failures = dict(lab.ledger.dispatcher.failures)
     assert failures == {"Broken()": 2}
     lab.hold(ORDERS)
-    assert failures == {"Broken()": 2}  # a copy that does not change later
+    assert failures == {"Broken()": 2}  # this copy does not change any more
     (record,) = caplog.records
     assert "Broken()" in record.getMessage()
     assert record.exc_info is not None
@@ -254,7 +254,7 @@ def test_failing_hook_with_a_failing_repr_does_not_stop_other_hooks():
 
 @pytest.mark.parametrize("hook", [None, "hook", 3])
 def test_hook_that_is_not_callable_is_refused(hook):
-    """The constructor refuses the hook, long before the first event."""
+    """The constructor raises the error, long before the first event."""
     with pytest.raises(TypeError, match="hook"):
         Dispatcher([hook])
 
@@ -290,11 +290,11 @@ def test_log_handler_that_raises_does_not_stop_other_hooks():
     assert dict(lab.ledger.dispatcher.failures) == {"Broken()": 1}
 
 
-def test_thread_delivers_a_bounded_number_of_events_of_other_threads():
+def test_thread_delivers_only_a_limited_number_of_other_threads_events():
     """
-    The network thread, for example, then returns to its own work.
+    Otherwise the network thread, for example, might never return to its own work.
 
-    A hook that emits an event for each event plays the other thread.
+    In this test, a hook that emits an event for each event stands in for other threads.
     """
     handed_out = []
 

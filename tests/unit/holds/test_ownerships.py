@@ -29,7 +29,7 @@ def test_partitions_are_kept_gained_or_departed(several):
 
 
 def test_renewed_ownership_of_a_partition_counts_as_departed_and_gained():
-    """The ledger compares ownerships by identity; these ownerships are equal."""
+    """The ledger compares ownerships by identity, even if they are equal."""
     before, after = {A: [], B: []}, {A: [], C: []}
     after[B] = before[B]
     assert difference(before, after) == Reassignment(
@@ -37,7 +37,7 @@ def test_renewed_ownership_of_a_partition_counts_as_departed_and_gained():
     )
 
 
-def test_reordered_assignment_is_the_same_mapping():
+def test_assignment_in_another_order_does_not_create_a_new_mapping():
     lab = LedgerLab(owns=[A, B])
     before = lab.ledger.owned()
     assign_to(lab.ledger, [B, A])
@@ -46,8 +46,8 @@ def test_reordered_assignment_is_the_same_mapping():
 
 # ------------------------------------------------------------ completed joins
 
-# For a member that owns A and B: the changes before the join, the new assignment, and
-# the partitions that are kept, gained, revoked and lost.
+# The member owns A and B. Each row has the changes before the join, the new assignment,
+# and the partitions that are kept, gained, revoked and lost.
 JOINS = {
     "revokes one": ([], [A], ({A}, set(), {B}, set())),
     "adds one": ([], [A, B, C], ({A, B}, {C}, set(), set())),
@@ -95,7 +95,7 @@ def test_join_reports_kept_gained_revoked_and_lost_partitions(
 
 
 @pytest.mark.contract("P14")
-def test_join_reports_no_changes_of_an_earlier_join():
+def test_join_does_not_report_changes_before_the_previous_join():
     lab = LedgerLab(owns=[A, B])
     lab.assign(cause=LOST)
     joined(lab, A)
@@ -153,7 +153,7 @@ def test_recreated_topic_is_announced_as_revoked_and_gained():
 
 
 def test_watcher_is_called_only_for_gained_partitions():
-    """Each call of the watcher requests the control topics' end offsets from brokers."""
+    """For each call, the watcher requests the control topics' end offsets from brokers."""
     lab, watched = LedgerLab(owns=[A, B]), []
     lab.ledger.watch(watched.append)
     lab.assign(A)
@@ -175,7 +175,7 @@ def test_recreated_topic_does_not_affect_pauses_during_a_join():
 
 
 def held(lab):
-    """Return the partitions that were held since their last valid position."""
+    """Return the partitions that have been held since their position was last valid."""
     return {tp for tp in (A, B, C) if lab.ledger.was_held(tp)}
 
 
@@ -225,14 +225,14 @@ MARKED = {
 
 
 @pytest.mark.parametrize(("do", "marked"), MARKED.values(), ids=MARKED)
-def test_partition_that_was_quiet_is_marked_until_a_valid_position(do, marked):
+def test_partition_that_was_quiet_is_marked_until_its_position_is_confirmed(do, marked):
     lab = LedgerLab(owns=[A, B, C])
     do(lab)
     assert held(lab) == marked
 
 
-def test_mark_is_removed_by_a_position_that_was_valid_after_the_resume():
-    """A response to an earlier request does not count."""
+def test_held_mark_is_removed_once_a_position_is_confirmed_after_the_resume():
+    """A response to a request sent before the resume does not count."""
     lab = LedgerLab(owns=[A, B, C])
     asked = lab.ledger.moves
     lab.hold(ORDERS)
@@ -248,7 +248,7 @@ def test_mark_is_removed_by_a_position_that_was_valid_after_the_resume():
     assert held(lab) == {B}
 
 
-def test_mark_outlasts_a_position_from_before_the_latest_hold():
+def test_held_mark_stays_if_a_position_from_before_the_latest_hold_is_confirmed():
     lab = LedgerLab(owns=[A, B, C])
     hold_and_lift(lab)
     asked = lab.ledger.moves
@@ -259,8 +259,8 @@ def test_mark_outlasts_a_position_from_before_the_latest_hold():
         lab.lift(ORDERS)
 
 
-def test_marks_of_departed_partitions_are_bounded():
-    """Otherwise ever new topic names under a hold of everything would fill the memory."""
+def test_number_of_held_marks_of_departed_partitions_is_bounded():
+    """Under a hold on all partitions, ever new topics could otherwise exhaust the memory."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ALL, owner="ops")
     lab.assign(A)

@@ -18,7 +18,7 @@ class PatternError(Exception):
 
 
 class Asking:
-    """An expression that records each call, and raises for some names."""
+    """An expression that records each call, and raises an error for some names."""
 
     pattern = "ord.*"
 
@@ -58,7 +58,7 @@ def test_expression_is_called_once_for_a_topic():
 
 
 def test_cached_answers_of_a_pattern_are_bounded():
-    """A cluster may get ever new topic names, one for each day or customer."""
+    """A cluster may get new topic names all the time, one for each day or customer."""
     scope = scopes.pattern(re.compile("ord.*"))
     gc.collect()
     tracemalloc.start()
@@ -72,7 +72,7 @@ def test_cached_answers_of_a_pattern_are_bounded():
 
 
 @pytest.mark.contract("P4")
-def test_pause_places_no_hold_if_the_pattern_raises():
+def test_pause_does_not_place_a_hold_if_the_pattern_raises():
     """The caller gets the exception."""
     lab = LedgerLab(owns=[A, C])
     with pytest.raises(PatternError):
@@ -84,7 +84,7 @@ def test_pause_places_no_hold_if_the_pattern_raises():
 
 @pytest.mark.contract("P12")
 def test_exception_of_a_signal_handler_inside_an_expression_is_raised():
-    """The ledger calls the expression again for that topic."""
+    """The assignment is still applied, and the expression is called again for that topic."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())

@@ -66,7 +66,7 @@ def test_scope_covers_the_partitions_of_its_notation(text, covered, uncovered):
 
 
 class CountingPattern:
-    """A compiled expression of another library, such as google-re2, not an ``re.Pattern``."""
+    """A compiled pattern from another library, such as google-re2, not an ``re.Pattern``."""
 
     pattern = "orders.*"
 
@@ -78,21 +78,21 @@ class CountingPattern:
         return re.fullmatch(self.pattern, string)
 
 
-def test_pattern_of_another_library_equals_the_same_pattern_of_re():
+def test_pattern_from_another_library_equals_the_same_pattern_from_re():
     scope = scopes.pattern(CountingPattern())
     assert scope.covers(("orders.eu", 0))
     assert scope == scopes.pattern(re.compile("orders.*"))
 
 
 class Foreign:
-    """An expression of another library without the attribute ``pattern``."""
+    """A pattern from another library that lacks the attribute ``pattern``."""
 
     def fullmatch(self, string, /):
         raise NotImplementedError(string)
 
 
 def test_target_becomes_a_scope():
-    """A scope stays the same object."""
+    """A target that is already a scope is returned unchanged."""
     compiled = re.compile("ord.*")
     scope = Topic("orders")
     assert scopes.of(scope) is scope
@@ -173,7 +173,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("make", "value", "part"), REFUSED, ids=short)
 def test_invalid_name_number_text_or_pattern_is_refused(make, value, part):
-    """The error is one of ours and a ``ValueError``, as a drop-in user expects."""
+    """The error is a ``SafeConsumerError`` and, for drop-in users, also a ``ValueError``."""
     with pytest.raises(ScopeSyntaxError) as caught:
         make(value)
     assert part in str(caught.value)

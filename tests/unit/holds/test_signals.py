@@ -1,4 +1,4 @@
-"""Signal handlers pause, read and raise at every point of a change of the ledger."""
+"""Signal handlers pause, read and raise at every point of a change to the ledger."""
 
 import dis
 import functools
@@ -179,7 +179,7 @@ def _late(lab):
     lab.quiet()
 
 
-# The preceding calls, and the interrupted call.
+# For each case, the calls that come first, and the call that is interrupted.
 CALLS = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
     "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
@@ -223,7 +223,7 @@ class Watched:
         self.owned = (self.owned - what.departed) | what.gained
 
     def settled(self):
-        """Read, deliver, and return the state, which observers must have received."""
+        """Return the state, after a check that events and observers agree with it."""
         lab = self.lab
         view = lab.ledger.view()
         lab.ledger.deliver()
@@ -245,9 +245,9 @@ def test_call_that_raises_at_any_point_takes_effect_completely_or_not_at_all(
     before, call
 ):
     """
-    A call takes effect at the latest for the next reader.
+    If the call takes effect, the next reader sees that effect at the latest.
 
-    All observers have then seen the change, the events are delivered, and the lock is free.
+    By then, all observers have seen the change, events are delivered, and the lock is free.
     """
     watched = Watched(before)
     call(watched.lab)
@@ -274,7 +274,7 @@ def test_call_that_raises_at_any_point_takes_effect_completely_or_not_at_all(
 def test_pause_in_a_handler_at_any_point_of_a_call_is_applied_by_the_call(
     before, call, apart
 ):
-    """All observers have seen the pause when the call returns, without a further reader."""
+    """All observers have seen the pause by the time the interrupted call returns."""
     places, has_come = Places(PACKAGES), True
     for at in count(step=apart):
         watched = Watched(before)
@@ -288,7 +288,7 @@ def test_pause_in_a_handler_at_any_point_of_a_call_is_applied_by_the_call(
     assert at > 15
 
 
-def test_new_state_is_stored_without_a_point_where_a_handler_can_run():
+def test_new_state_is_stored_without_a_point_at_which_a_signal_handler_can_run():
     """Python runs handlers after calls and at backward jumps; the stores contain neither."""
     steps = list(dis.get_instructions(ledger.PauseLedger._store))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
@@ -297,7 +297,7 @@ def test_new_state_is_stored_without_a_point_where_a_handler_can_run():
 
 
 def test_change_that_raises_repeatedly_is_dropped():
-    """Otherwise every reader would get the exception (P4)."""
+    """Otherwise every later call that reads the state would raise the exception (P4)."""
     lab = LedgerLab(owns=[A, C])
     asked = []
 

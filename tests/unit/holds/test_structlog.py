@@ -49,7 +49,7 @@ def test_line_has_the_level_of_its_event_and_is_filtered_by_that_level(caplog):
 
 
 def test_line_names_a_few_partitions_and_the_number_of_others(caplog):
-    """Otherwise ten pauses of 200 partitions a second would log 680 KB a second."""
+    """Otherwise ten pauses a second, each of 200 partitions, would log 680 KB a second."""
     many = tuple(("orders", number) for number in range(200))
     holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -96,10 +96,10 @@ assert not dispatcher.failures, dispatcher.failures
 @pytest.mark.parametrize("level", ["WARNING", "INFO"])
 def test_program_without_structlog_gets_log_lines_without_an_import(level):
     """
-    On a busy machine the import took ten seconds of the call that delivered the event.
+    On a busy machine, importing structlog in the call that delivers an event took 10 s.
 
-    That call was a pause() or resume() of the program.
-    The events of all other threads and the journal's entries about holds had to wait.
+    That call may be the program's own ``pause()`` or ``resume()``.
+    All other threads' events, and the journal's entries about holds, had to wait for it.
     """
     done = ran_python("-c", _PROGRAM, level)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -110,7 +110,7 @@ def test_program_without_structlog_gets_log_lines_without_an_import(level):
 
 
 def test_line_without_structlog_equals_the_line_that_structlog_would_write(caplog):
-    """The program may import structlog, and configure it, after its first line."""
+    """A program may import and configure structlog after the first line was logged."""
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(PLACED)
     name, fields = PLACED.as_log_line()

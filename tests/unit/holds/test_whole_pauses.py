@@ -18,7 +18,7 @@ D, E = ("orders", 2), ("audit", 1)
 PARTITIONS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 # Steps, and the partitions that are quiet after them. ``all`` is the result of
-# ``assignment()`` and ``some`` a part of it; ``pause`` names partitions by value.
+# ``assignment()``, and ``some`` a part of it; ``pause A`` creates its own partition object.
 # tests/sim/test_idioms.py runs the usual idioms of programs with the real client.
 SITUATIONS = {
     "no assignment at the resume": (
@@ -145,7 +145,7 @@ SITUATIONS = {
 
 
 def play(lab, steps):
-    """Run these steps in order; the capital letters at the end of a step are partitions."""
+    """Run these steps in order; capital letters at the end of a step are its partitions."""
     asked = {}
     for step in steps.split("; "):
         what, names = re.fullmatch(r"(.+?)((?: [A-E])*)", step).groups()
@@ -228,7 +228,7 @@ def test_whole_pause_is_a_hold_of_each_topic_with_the_reason_and_limit_of_the_ca
     assert wholes[0].lifted_by() == "resume(*assignment())"
 
 
-# ------------------------------------------------------------ handed over (G7)
+# ------------------------------------------------------------ handover of pauses (G7)
 
 
 def carrying(*partitions, owns=()):
@@ -255,7 +255,7 @@ def test_pauses_under_a_whole_pause_are_not_handed_over():
     ],
     ids=["paused here", "owned again since"],
 )
-def test_pause_is_taken_over_for_the_same_ownership_unless_the_member_has_its_own(
+def test_pause_is_taken_over_only_for_the_same_ownership_and_if_not_yet_paused(
     own, steps, reasons
 ):
     lab = carrying(A, B, C, owns=[A, B])
@@ -285,7 +285,7 @@ def test_taken_over_pause_causes_a_warning_with_the_call_that_lifts_the_pause():
         (Cause.JOINED, {A, B}),
         (Cause.PASSING, {A, B}),
         (Cause.LOST, {A, B}),
-        (Cause.UNSUBSCRIBED, {B}),  # the plain pause has ended
+        (Cause.UNSUBSCRIBED, {B}),  # unsubscribe() ends the plain pause of A
         (Cause.CLOSED, set()),
     ],
 )
@@ -304,7 +304,7 @@ def test_pauses_of_revoked_partitions_are_reported_unless_they_are_handed_over(
 @pytest.mark.parametrize(
     ("pause", "left"), [("pause all", (A, B)), ("all for 5 s", ())]
 )
-def test_departed_whole_pause_is_reported_unless_it_expires(pause, left):
+def test_whole_pause_that_is_not_handed_over_is_reported_unless_it_expires(pause, left):
     lab = carrying(A, B)
     play(lab, f"join A B; {pause}; join C")
     reports = lab.log.of(events.PauseNotHandedOver)
@@ -354,7 +354,7 @@ def test_end_of_a_plain_pause_advises_a_lifetime_unless_the_pause_is_handed_over
 
 
 @pytest.mark.parametrize("how", ["assign B", "unsubscribe", "close"])
-def test_hold_ended_by_a_call_causes_a_debug_event_only_for_the_applications_holds(how):
+def test_end_of_a_hold_by_a_call_is_a_debug_event_only_if_the_application_owns_it(how):
     lab = played("join A; pause A")
     own = only(lab, how, events.HoldsEnded)
     assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
@@ -363,15 +363,15 @@ def test_hold_ended_by_a_call_causes_a_debug_event_only_for_the_applications_hol
     assert only(lab, how, events.HoldsEnded).severity == "info"
 
 
-def test_end_of_a_whole_pause_names_the_partitions_that_flow():
-    """``assign`` ends the whole pause, so B flows, which was gained and never named."""
+def test_event_for_the_end_of_a_whole_pause_names_partitions_no_longer_quiet():
+    """``assign`` ends the whole pause; B was covered only by it, and is no longer quiet."""
     lab = played("join A; pause all; join A B")
     ended = only(lab, "assign A B", events.HoldsEnded)
     assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
     assert lab.quiet() == {A}
 
 
-def test_close_ends_all_holds_but_those_of_operators():
+def test_close_ends_all_holds_except_those_placed_by_operators():
     lab = played("join A C; pause all; pause B")
     lab.hold(ALL, owner="worker:load")
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -385,8 +385,8 @@ def test_close_ends_all_holds_but_those_of_operators():
     assert set(ended.holds) == before - set(theirs)
 
 
-def test_partitions_that_left_while_quiet_are_forgotten_after_ten_thousand_others():
-    """Topics with ever new names may come and go under a hold of everything."""
+def test_quiet_partitions_that_departed_are_forgotten_after_ten_thousand_others():
+    """While all partitions are held, topics with ever new names may come and go."""
     topics = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
     lab = LedgerLab(owns=topics)
     lab.hold(ALL, owner="ops")
@@ -423,7 +423,7 @@ def test_whole_pause_that_loses_its_last_named_partition_causes_one_warning(step
     ids=["a gain", "everything", "everything, and a gain", "one"],
 )
 def test_plain_pause_kept_by_a_rebalance_is_reported_as_information(steps, partitions):
-    """Each eager rebalance causes the event, which is neither a warning nor an alarm."""
+    """Each eager rebalance emits this event, so it is neither a warning nor an alarm."""
     lab = LedgerLab()
     (event,) = assigned_while_held(lab, steps)
     assert (event.partitions, event.severity) == (partitions, "info")
@@ -431,7 +431,7 @@ def test_plain_pause_kept_by_a_rebalance_is_reported_as_information(steps, parti
     assert lab.ledger.counts.alarms["assigned_while_held"] == 0
 
 
-def test_return_of_a_lost_partition_does_not_leave_a_whole_pause_alone():
+def test_whole_pause_is_not_reported_as_left_alone_when_a_lost_partition_returns():
     lab = played("join A; pause all; join A B")
     (event,) = assigned_while_held(lab, "lost B; join A B")
     assert not event.is_left_alone
@@ -448,7 +448,7 @@ def test_return_of_a_lost_partition_does_not_leave_a_whole_pause_alone():
     ids=["everything", "everything, and a gain", "one", "lost twice"],
 )
 def test_plain_pause_that_outlives_a_lost_membership_causes_one_warning(steps, lost):
-    """In kafka-python, a pause ends with the membership, and a program may rely on that."""
+    """In kafka-python, losing the membership ends a pause; a program may rely on that."""
     lab = LedgerLab()
     first, second = assigned_while_held(lab, f"{steps}; prepared; join A B")
     assert (first.severity, first.lost, second.severity) == ("warning", lost, "info")
@@ -464,7 +464,7 @@ def test_strict_hold_beside_plain_pauses_causes_a_warning_at_the_next_assignment
     assert lab.ledger.counts.alarms["assigned_while_held"] == 1
 
 
-def test_resume_that_ends_a_whole_pause_and_a_waiting_pause_emits_one_event():
+def test_resume_that_ends_a_whole_pause_and_an_unassigned_pause_emits_one_event():
     lab = played("join A; pause all; join A B; pause E")
     removed = only(lab, "resume all", events.HoldsRemoved)
     assert {hold.key for hold in removed.holds} == {
@@ -502,10 +502,10 @@ RESUMES = {
 @pytest.mark.parametrize(
     ("before", "resume", "besides", "waiting"), RESUMES.values(), ids=RESUMES
 )
-def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
+def test_resume_reports_pauses_that_it_ends_although_it_did_not_name_them(
     before, resume, besides, waiting
 ):
-    """A waiting pause causes a warning, because the pause never takes effect."""
+    """Lifting the pause of an unassigned partition warns, as it will not take effect."""
     lab = played(before)
     play(lab, resume)
     removed = lab.log.only(events.HoldsRemoved)

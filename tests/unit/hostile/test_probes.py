@@ -106,7 +106,7 @@ def test_only_the_two_probes_are_answered(port, request_, expected):
     assert answer.count(b"HTTP/1.0") <= 1
 
 
-def test_client_that_hangs_up_leaves_no_traceback(port, capfd):
+def test_client_that_hangs_up_does_not_cause_a_traceback(port, capfd):
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", port))
         linger = b"\x01\0\0\0\0\0\0\0"  # reset on close

@@ -51,13 +51,13 @@ def test_offsets_before_the_next_position_do_not_count_as_delivered(tmp_path):
     assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
-def test_only_the_last_of_two_runs_ends_at_the_position(tmp_path):
+def test_only_the_last_run_of_a_poll_ends_at_the_position(tmp_path):
     runs = [(0, 4, 3, [[2, 3]]), (1, 10, 1, None)]
     assert written(tmp_path, [0, 1, 3, 1], end=10) == [runs, {"A2", "A4"}]
 
 
 def test_forgotten_partitions_free_their_memory(tmp_path):
-    """Otherwise topics with ever new names would fill the memory of a long run."""
+    """Otherwise ever new topic names would fill the memory of a long-running program."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
     gc.collect()
     tracemalloc.start()
@@ -77,7 +77,7 @@ def test_forgotten_partitions_free_their_memory(tmp_path):
     "offsets", [[5, 6], [50, 51]], ids=["before the seek", "after the seek"]
 )
 def test_seek_during_a_poll_makes_the_position_unknown(tmp_path, offsets):
-    """The poll may have read before or after the seek."""
+    """The poll may have read its records before or after the seek."""
     writer = JournalWriter(tmp_path, member="reader")
     came = Deliveries(writer)
     came.begins_at(("orders", 0), 5)

@@ -78,7 +78,7 @@ def test_resume_of_a_plain_pause_is_written_as_the_lift_of_its_hold(tmp_path):
 
 
 def test_writer_serves_one_consumer_at_a_time(tmp_path):
-    """Two consumers in one journal would be judged by each other's holds."""
+    """In a shared journal, each consumer would be judged by the other consumer's holds."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):
@@ -99,8 +99,8 @@ def test_writer_serves_one_consumer_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("group", ["", None, "other"])
-def test_writer_serves_members_of_one_group_only(tmp_path, group):
-    """The writer refuses a member of another group, and can still serve its own group."""
+def test_writer_serves_only_members_of_its_group(tmp_path, group):
+    """After refusing a member of another group, the writer can still serve its own group."""
     writer = JournalWriter(tmp_path, group="g")
     with pytest.raises(JournalError, match=r"for the group 'g'.*give it group='"):
         Recorder(writer, "a", group)
@@ -155,7 +155,7 @@ def test_log_start_is_written_if_an_ownership_finds_no_committed_offset(
 
 
 def test_transaction_is_recorded_once_per_ownership(tmp_path):
-    """The topic of the next ownership may be another topic of the same name."""
+    """By the next ownership, the topic may have been recreated under the same name."""
     journal = JournalWriter(tmp_path)
     recorder = Recorder(journal, "a", "")
     tp = TopicPartition("orders", 0)
@@ -172,7 +172,7 @@ def test_transaction_is_recorded_once_per_ownership(tmp_path):
 
 
 def test_brokers_clock_is_written_once_a_minute_and_when_the_clock_is_set(tmp_path):
-    """Both bounds are relative to the journal's time; brokers truncate to milliseconds."""
+    """The bounds are offsets from the journal's clock; brokers truncate to milliseconds."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
     recorder = Recorder(journal, "a", "")

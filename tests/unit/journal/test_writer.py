@@ -14,10 +14,10 @@ from tests.harness.processes import forked
 from tests.harness.waiting import end_of, wait_for
 
 
-def test_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
-    """In a soak test, the journals of a busy machine differed by 26 ms."""
+def test_slow_clock_read_does_not_shift_the_journals_clock(tmp_path):
+    """In a soak test on a busy machine, the clocks of two journals differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
-    passed = itertools.accumulate(steps)  # a long wait precedes the second reading
+    passed = itertools.accumulate(steps)  # a long wait before the second clock read
     journal = JournalWriter(
         tmp_path,
         clock=lambda: float(next(passed)),
@@ -79,7 +79,7 @@ class User:
 
 
 @pytest.mark.parametrize("before", [[], ["a"]], ids=["only entry", "later entry"])
-def test_pending_entry_is_written_before_the_journal_of_the_next_consumer_begins(
+def test_pending_entry_is_written_before_the_next_consumers_journal_begins(
     tmp_path, monkeypatch, before
 ):
     """While the disk is full, the writer refuses the next consumer."""

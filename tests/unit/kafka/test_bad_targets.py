@@ -32,12 +32,12 @@ BAD_TARGETS = [
     (("orders", 0), TargetTypeError, "orders"),
     ([A], TargetTypeError, "orders"),
     ({A}, TargetTypeError, r"pause\(\*targets\)"),
-    # This list has one example of each form; unit/holds/test_scopes.py has more.
+    # One example of each invalid form; unit/holds/test_scopes.py has more.
     ("a b", ScopeSyntaxError, "a b"),
     ("orders:x", ScopeSyntaxError, "orders:x"),
     ("re:(", ScopeSyntaxError, "re:"),
     (re.compile(b"a"), ScopeSyntaxError, "bytes"),
-    # Kafka has no such names, so no consumer accepts them.
+    # No topic can have these names, so no consumer accepts them.
     (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
     (TopicPartition("a b", 0), IllegalTargetError, "a b"),
     ("..", IllegalTargetError, "'..'"),
@@ -62,7 +62,7 @@ def consumer(safe):
 @pytest.mark.parametrize(
     ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
 )
-def test_bad_target_pauses_nothing(consumer, target, error, named):
+def test_bad_target_does_not_pause_anything(consumer, target, error, named):
     """The bad target may be anywhere among good targets, and no ``KeyError`` is raised."""
     for at in range(3):
         targets = [A, B]
@@ -77,7 +77,7 @@ def test_bad_target_pauses_nothing(consumer, target, error, named):
 @pytest.mark.contract("P4")
 @pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS, ids=short)
 def test_resume_and_explain_refuse_a_bad_target(consumer, target, error, named):
-    """A target that is not held causes no error."""
+    """A valid target that is not held does not raise an error."""
     consumer.pause(A, B)
     with pytest.raises(error, match=named):
         consumer.resume(A, target, B)
@@ -94,7 +94,7 @@ def test_resume_and_explain_refuse_a_bad_target(consumer, target, error, named):
         (IllegalTargetError, {IllegalStateError, NotConsumedError, ScopeSyntaxError}),
     ],
 )
-def test_upstreams_illegal_state_error_covers_unassigned_targets(kind, parents):
+def test_illegal_state_error_also_covers_errors_about_unassigned_targets(kind, parents):
     assert all(issubclass(kind, parent) for parent in parents)
 
 
@@ -130,7 +130,7 @@ BAD_SETTINGS = {
     [(name, value) for name, values in BAD_SETTINGS.items() for value in values],
     ids=short,
 )
-def test_bad_setting_pauses_nothing(consumer, name, value):
+def test_bad_setting_does_not_pause_anything(consumer, name, value):
     """The call raises a ``ValueError``, even without targets."""
     calls = [
         consumer.pause_all,
@@ -167,7 +167,7 @@ def test_bad_setting_pauses_nothing(consumer, name, value):
 def test_bad_constructor_argument_is_refused_before_anything_is_opened(
     configs, error, says
 ):
-    """The constructor, not the first ``poll``, raises the error and leaves no thread."""
+    """The error is raised before the first ``poll``, and no thread is left running."""
     before = set(threading.enumerate())
     with pytest.raises(error, match=says):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", **configs)

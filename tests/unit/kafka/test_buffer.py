@@ -15,7 +15,7 @@ START = OffsetAndMetadata(0, "", -1)
 
 
 class Batch:
-    """An open batch of upstream's with records and perhaps an error after them."""
+    """A fake of upstream's open batch: some records, and perhaps an error after them."""
 
     _next_inline_exception = None
     leader_epoch = 5
@@ -63,7 +63,7 @@ def _offsets(records):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
-def test_records_put_back_are_taken_before_the_rest(step):
+def test_records_put_back_are_taken_before_the_remaining_records(step):
     """The records stay in order, and the position after each take is correct."""
     buffer = _filled()
     assert _offsets(buffer.take(3)) == [0, 1, 2]
@@ -77,7 +77,7 @@ def test_records_put_back_are_taken_before_the_rest(step):
     assert got == [0, 1, 2, 3, 4]
 
 
-def test_forget_keeps_the_records_from_the_position_on():
+def test_forget_keeps_the_records_at_and_after_the_position():
     """The position may be in a gap between two records."""
     buffer = _filled(2)
     buffer.move_cursor(2, 0)
@@ -88,7 +88,7 @@ def test_forget_keeps_the_records_from_the_position_on():
     assert buffer.is_empty
 
 
-def test_position_outside_of_the_buffer_empties_the_buffer():
+def test_seek_to_a_position_outside_the_buffer_empties_the_buffer():
     """Delivered records are not delivered again, and an open batch at the position stays."""
     buffer = _filled()
     buffer.take(3)
@@ -119,8 +119,8 @@ def test_error_in_the_batch_is_raised_after_its_records():
     assert _offsets(buffer.take(9)) == [1]
 
 
-def test_batch_that_lost_records_is_dropped():
-    """A signal handler raised while the poll took records out of the batch."""
+def test_batch_is_dropped_if_some_of_its_records_were_lost():
+    """A signal handler raised an error while the poll took records out of the batch."""
     buffer = _filled()
     buffer.batch.take(2)
     buffer.move_cursor(0, 0)
@@ -128,7 +128,7 @@ def test_batch_that_lost_records_is_dropped():
     assert buffer.is_empty
 
 
-def test_records_after_a_dropped_batch_do_not_continue_the_batch():
+def test_records_after_a_dropped_batch_do_not_count_as_its_continuation():
     buffer = _filled()
     buffer.take(5)
     buffer.close_open()
@@ -167,8 +167,8 @@ def test_oldest_parked_buffers_are_dropped_completely(buffers):
     assert buffers.drop_excess() == {A: 40}
 
 
-def test_records_put_back_count_by_the_size_of_their_values(buffers):
-    """A response counts in full until all its records have been read."""
+def test_records_put_back_are_counted_by_the_size_of_their_values(buffers):
+    """The bytes of a response count in full until all its records have been read."""
     buffer = _filled(size=50)
     buffer.take(3)
     assert buffer.count_bytes() == 50
@@ -181,7 +181,7 @@ def test_records_put_back_count_by_the_size_of_their_values(buffers):
     assert buffers.bytes_parked() == 0
 
 
-def test_resumed_buffers_are_read_first_in_the_order_of_parking(buffers):
+def test_resumed_buffers_are_read_first_in_the_order_in_which_they_were_parked(buffers):
     for tp in (C, B, A):
         buffers.add_answer(tp, Buffer(), _answer(tp, 1))
     for tp in (A, B):

@@ -94,7 +94,7 @@ def test_error_for_one_group_does_not_hide_the_offsets_of_other_groups(broker):
 
 @in_both
 def test_error_for_one_group_does_not_hide_the_coordinators_of_other_groups(broker):
-    """The client repeats the request only for refused groups."""
+    """The client sends the request again only for groups whose request failed."""
     admin, sent = admin_of(broker, brokers)
     found, refused = coordinators(admin, NAMES)
     assert found == {"a": 3, "c": 3}

@@ -31,7 +31,7 @@ def test_overridden_poll_that_returns_iterators_feeds_iteration():
 
 
 class Listening(SafeConsumer):
-    """A consumer with a ``subscribe`` that needs the last attribute of its constructor."""
+    """A consumer whose ``subscribe`` uses an attribute set at the end of ``__init__``."""
 
     def __init__(self, *topics, **configs):
         super().__init__(*topics, **configs)
@@ -42,13 +42,13 @@ class Listening(SafeConsumer):
         super().subscribe(*args, **kwargs)
 
 
-def test_constructor_calls_no_override_of_a_subclass():
+def test_constructor_does_not_call_methods_that_a_subclass_overrides():
     with offline(Listening, "orders", start_paused=True, log=False) as consumer:
         assert consumer.subscription() == {"orders"}
 
 
 def test_our_private_names_begin_with_safe(safe, tmp_path):
-    """A subclass may use every other private name."""
+    """Subclasses may use any private name without this prefix."""
     for consumer in (safe(), safe(journal=tmp_path)):
         ours = {name for one in type(consumer).__mro__ for name in vars(one)}
         ours |= vars(consumer).keys()
@@ -79,7 +79,7 @@ class OfOld:
 
 
 class OfOldAsChild(OfOld, Deserializer):
-    """A deserializer without a parameter for headers, which only a call reveals."""
+    """A subclass of ``Deserializer`` whose method does not accept headers."""
 
 
 def _mine(kind):
@@ -123,7 +123,7 @@ WAYS = {
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_warning_points_to_the_same_line_as_upstreams(way):
-    """Python's warning filters therefore treat the warning as with kafka-python."""
+    """Python's warning filters therefore treat both warnings alike."""
     found = []
     for kind in (KafkaConsumer, SafeConsumer):
         with warnings.catch_warnings(record=True) as caught:

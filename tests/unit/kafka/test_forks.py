@@ -70,7 +70,7 @@ def test_subclass_with_slots_raises_an_error_in_a_forked_child():
         assert error_in_child(consumer, "poll") == ForkedConsumerError.__name__
 
 
-def test_fork_during_an_iteration_raises_in_the_child_and_the_parent_continues():
+def test_iteration_after_a_fork_raises_in_the_child_and_continues_in_the_parent():
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))

@@ -67,7 +67,9 @@ def test_marks_are_decoded_as_they_were_encoded(inner, given_marks, writer):
 
 
 @given(st.binary(max_size=60), marks, st.data())
-def test_changed_bytes_are_refused_or_have_the_same_marks(inner, given_marks, data):
+def test_corrupted_bytes_are_refused_or_decoded_to_the_same_marks(
+    inner, given_marks, data
+):
     whole = bytearray(wrap(inner, given_marks, LEADER))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at : at + 1] = data.draw(st.binary(max_size=2))
@@ -95,8 +97,8 @@ def test_changed_bytes_are_refused_or_have_the_same_marks(inner, given_marks, da
         ],
     ],
 )
-def test_invalid_payload_has_no_marks(payload):
-    """Examples are 50 MB in 50 kB, a hundred thousand lists, and a later version."""
+def test_invalid_payload_is_read_as_if_it_had_no_marks(payload):
+    """One payload expands from 50 kB to 50 MB; another nests a hundred thousand lists."""
     trailer = handover._TRAILER
     end = trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
     assert unwrap(b"inner" + payload + end) == (b"inner", None, {})
@@ -108,7 +110,7 @@ def test_merged_marks_depend_on_neither_order_nor_repetition(a, b, c):
     assert merge(a, a) == a
 
 
-def test_paused_mark_wins_over_an_unpaused_mark_of_the_same_generation():
+def test_paused_mark_takes_precedence_over_an_unpaused_mark_of_the_same_generation():
     free = mark(3, is_paused=False)
     assert merge({ORDERS_1: free}, {ORDERS_1: mark(3)}) == {ORDERS_1: mark(3)}
     assert merge({ORDERS_1: mark(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
@@ -144,7 +146,7 @@ class Member:
 
 
 def test_marks_echoed_by_a_leader_are_ignored():
-    """Librdkafka sends a member's own subscription back as its assignment."""
+    """A librdkafka leader copies a member's subscription data into its assignment."""
     handover = Member().handover
     for writer, known in [(MEMBER, {}), (LEADER, {ORDERS_1: mark(4)})]:
         handover.joined(wrap(b"", {ORDERS_1: mark(4)}, writer), 5)
@@ -152,7 +154,7 @@ def test_marks_echoed_by_a_leader_are_ignored():
 
 
 def test_marks_of_deleted_topics_are_forgotten():
-    """Fifty paused and deleted topics do not make the metadata of a join grow."""
+    """The join metadata does not grow although fifty topics are paused and then deleted."""
     member, sizes = Member(), []
     for generation in range(1, 51):
         owned = [TopicPartition(f"short-{generation}", n) for n in range(40)]
@@ -167,7 +169,7 @@ def test_marks_of_deleted_topics_are_forgotten():
     [
         # No member subscribes to the topic for a while, as in a rolling restart.
         pytest.param("audit", 12, id="unsubscribed-for-a-while"),
-        # The partition's owner may be a plain client, which repeats no mark.
+        # The partition's owner may be a plain client, which does not repeat its mark.
         pytest.param("orders", 100, id="subscribed"),
     ],
 )
@@ -217,7 +219,7 @@ def test_inner_user_data_stays_in_front_of_the_marks(kind):
 def test_marks_of_a_generation_are_omitted_if_there_are_too_many(
     monkeypatch, most, are_sent
 ):
-    """A group whose metadata does not fit can never rebalance again."""
+    """If the group's metadata exceeded the size limit, the group could never rebalance."""
     monkeypatch.setattr(handover, "MOST_BYTES_OF_A_GENERATION", most)
     many = [TopicPartition(f"topic-{n:05d}", n * 7 % 1000) for n in range(200)]
     assignor = Member(*many).before_join()

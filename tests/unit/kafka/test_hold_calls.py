@@ -44,7 +44,7 @@ def test_pause_and_resume_without_targets_do_nothing(consumer, event_log):
 
 @pytest.mark.contract("P2")
 def test_resume_all_lifts_every_hold_of_its_owner(consumer):
-    """P3: the owner's holds of partitions, topics, patterns and the whole consumer end."""
+    """P3: the call lifts holds on partitions, topics, patterns and the whole consumer."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
@@ -66,7 +66,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer):
     ids=short,
 )
 def test_text_or_scope_of_a_hold_is_a_valid_target(consumer, text, same, covers):
-    """P3: a text is a target in the notation of the command line."""
+    """P3: a text target uses the notation of the command line."""
     consumer.pause(text)
     assert consumer.quiet() == covers
     (hold,) = consumer.holds()
@@ -88,7 +88,7 @@ def test_text_with_ranges_stands_for_each_of_its_partitions(consumer):
 
 
 class Number:
-    """An integer of another library, like numpy's."""
+    """An integer class from another library, like numpy's."""
 
     def __init__(self, value):
         self._value = value
@@ -112,8 +112,8 @@ def test_integers_of_other_libraries_are_valid_partition_numbers(consumer):
     assert consumer.holds() == ()
 
 
-def test_partitions_made_by_value_are_paused_plainly(consumer):
-    """The objects of ``assignment()``, even if paused one by one, pause whole topics (P3)."""
+def test_partition_objects_that_the_program_creates_are_paused_plainly(consumer):
+    """Pausing the objects from ``assignment()``, even singly, pauses whole topics (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
     assert {hold.owner for hold in consumer.holds()} == {"app"}
     consumer.resume(*consumer.assignment())
@@ -134,7 +134,7 @@ def test_lifetime_in_a_call_takes_precedence_over_the_default(safe):
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_log_setting_decides_whether_events_are_logged_beside_the_hooks(
+def test_log_setting_decides_whether_events_are_logged_in_addition_to_hooks(
     safe, event_log, caplog, log
 ):
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -158,7 +158,7 @@ def test_resume_returns_the_holds_that_still_cover_its_target(consumer, target):
 # ------------------------------------------------------------ blocks
 
 
-def test_block_holds_through_a_new_assignment_with_any_default_lifetime(safe):
+def test_block_outlasts_a_new_assignment_whatever_the_default_lifetime(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A)
     with consumer.held(A):
@@ -193,7 +193,7 @@ def test_block_lifts_only_its_own_hold(consumer):
 
 
 @pytest.mark.contract("P7")
-def test_block_of_the_application_ends_no_whole_pause(consumer):
+def test_block_with_the_applications_owner_does_not_end_a_whole_pause(consumer):
     """Only a resume ends a whole pause, and the end of a block is not a resume."""
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     with consumer.held(AUDIT, owner="app"):
@@ -221,7 +221,7 @@ BEFORE_A_BLOCK = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("before", BEFORE_A_BLOCK.values(), ids=BEFORE_A_BLOCK)
-def test_block_of_an_owner_that_holds_its_target_is_refused(
+def test_block_is_refused_if_its_owner_already_holds_the_target(
     consumer, event_log, before
 ):
     """The end of the block would lift a hold that the block did not place."""
@@ -242,9 +242,9 @@ def test_block_of_an_owner_that_holds_its_target_is_refused(
 @pytest.mark.contract("P3")
 def test_second_of_two_blocks_that_start_simultaneously_is_refused(consumer):
     """
-    Each of two threads finds no hold of the owner, and starts its block.
+    Neither thread finds an existing hold of the owner, so both start a block.
 
-    The second block starts inside the first block's ``pause()``, as on a thread.
+    To simulate this, the second block starts inside the first block's ``pause()``.
     """
     place = consumer.pause
 
@@ -263,8 +263,8 @@ def test_second_of_two_blocks_that_start_simultaneously_is_refused(consumer):
     assert consumer.quiet() == set()
 
 
-def test_block_whose_pause_fails_after_its_hold_leaves_no_hold(consumer):
-    """A journal may be full when the call of ``pause()`` returns."""
+def test_hold_is_removed_if_its_block_fails_to_start(consumer):
+    """``pause()`` may raise after it placed the hold, for example if the disk is full."""
     place = consumer.pause
 
     def pause(*targets, **more):
@@ -318,7 +318,7 @@ def test_hold_from_before_the_assignment_takes_effect_with_the_assignment(safe, 
 def test_pause_of_a_subscribed_topic_before_the_first_poll_is_placed(
     safe, subscription, target, is_placed
 ):
-    """A pause of a missing topic is placed, too, but other targets could never match."""
+    """The topic need not exist yet; a target outside the subscription is refused."""
     consumer = safe(group_id="g")
     consumer.subscribe(**subscription)
     if is_placed:
@@ -341,7 +341,8 @@ def test_subscribe_refuses_to_leave_out_a_paused_topic(safe, target):
     assert consumer.subscription() is None
     assert len(consumer.holds()) == 2
     consumer.resume(target)
-    consumer.subscribe(pattern="ord")  # a prefix is enough for upstream's match
+    # Upstream matches the pattern against the start of a topic name.
+    consumer.subscribe(pattern="ord")
     assert _names(consumer.holds()) == [("orders", "app")]
 
 
@@ -382,12 +383,12 @@ def test_wrong_subscription_raises_upstreams_error_and_the_next_one_is_checked(
         consumer.subscribe(["orders"])
 
 
-def test_pause_on_another_thread_during_the_check_causes_no_error(safe):
-    """A hold that was placed before the check is checked."""
+def test_pause_on_another_thread_during_the_check_does_not_raise(safe):
+    """Only holds that were placed before the check started are checked."""
     consumer = safe(group_id="g")
 
     class Name(str):
-        """A topic's name that lets another thread pause whenever it is compared."""
+        """A topic name; comparing it runs a pause on another thread."""
 
         __slots__ = ()
 
@@ -407,8 +408,8 @@ def test_pause_on_another_thread_during_the_check_causes_no_error(safe):
 
 
 @pytest.mark.contract("P5", "P6")
-def test_early_hold_is_checked_only_against_the_first_subscription(safe):
-    """Later subscriptions may omit the hold's topic, and the hold stays."""
+def test_hold_placed_before_subscribing_is_checked_only_at_the_first_subscription(safe):
+    """A later subscription may omit the hold's topic, and the hold stays."""
     consumer = safe(group_id="g")
     consumer.pause("audit")
     consumer.subscribe(["audit", "orders"])
@@ -417,7 +418,7 @@ def test_early_hold_is_checked_only_against_the_first_subscription(safe):
     assert _names(consumer.holds()) == [("audit", "app")]
 
 
-def test_lifted_holds_are_not_remembered_for_the_check(safe):
+def test_lifted_holds_are_not_kept_for_the_subscription_check(safe):
     consumer = safe()
     for number in range(5):
         with consumer.held(TopicPartition("orders", number)):

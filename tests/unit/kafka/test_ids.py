@@ -48,7 +48,7 @@ class Resting:
         return set(self.ids.leave_out([(TP, self.state)]))
 
     def name(self):
-        """Let a response name the topic, like a metadata response."""
+        """Let a response, such as a metadata response, name the topic."""
         self.state.named_at = self.now
         self.ids.answered()
 
@@ -75,11 +75,11 @@ def test_partition_is_fetched_without_a_response_after_half_a_second(one):
     assert one.is_doubtful()
 
 
-def test_partition_idle_again_within_a_second_is_fetched_immediately(one):
-    """The partition stays doubtful, and waits when the second is over."""
+def test_partition_held_again_within_a_second_is_fetched_immediately(one):
+    """The partition stays doubtful, and its next fetch after that second has to wait."""
     one.left_out()
     one.name()
-    one.state.waited_since = None  # the partition was fetched
+    one.state.waited_since = None  # as after a fetch
     one.after(0.5)
     one.hold_for(0.2)
     assert one.left_out() == set()
@@ -89,8 +89,10 @@ def test_partition_idle_again_within_a_second_is_fetched_immediately(one):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_partition_is_doubtful_if_no_response_named_its_topic_for_a_while(one, is_held):
-    """A flowing partition becomes doubtful later than a held partition."""
+def test_partition_is_doubtful_if_responses_have_not_named_its_topic_for_a_while(
+    one, is_held
+):
+    """A partition that is not held becomes doubtful later than a held partition."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)
     one.name()
@@ -101,7 +103,7 @@ def test_partition_is_doubtful_if_no_response_named_its_topic_for_a_while(one, i
     assert one.is_doubtful()
 
 
-def test_hold_before_the_response_does_not_count(one):
+def test_time_under_a_hold_before_the_latest_response_does_not_count(one):
     one.name()
     one.after(10)
     one.lab.hold(ORDERS)
@@ -113,7 +115,7 @@ def test_hold_before_the_response_does_not_count(one):
 
 
 def test_held_partition_becomes_doubtful(one):
-    """A commit of a doubtful partition requests the topic's id."""
+    """A commit for a doubtful partition requests the topic's id."""
     one.name()
     one.lab.hold(ORDERS)
     assert not one.is_doubtful()
@@ -148,16 +150,16 @@ def test_id_of_a_topic_that_a_broker_did_not_know_is_requested_immediately(one):
     assert one.left_out() == {TP}
 
 
-def test_partition_that_has_waited_is_fetched_next(one):
-    """Otherwise a partition that is held whenever its broker is free would wait forever."""
+def test_partition_that_has_waited_once_is_fetched_without_another_wait(one):
+    """Otherwise a partition that is held each time its broker is idle would wait forever."""
     assert one.left_out() == {TP}
     one.name()
     one.hold_for(2)
     assert one.left_out() == set()
-    one.state.waited_since = None  # the partition was fetched
+    one.state.waited_since = None  # as after a fetch
     assert one.left_out() == {TP}
 
 
-def test_topic_without_an_id_causes_no_request(one):
+def test_topic_without_an_id_does_not_cause_a_request(one):
     one.state.topic_id = None
     assert one.left_out() == set()

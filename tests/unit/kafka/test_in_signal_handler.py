@@ -1,4 +1,4 @@
-"""A signal handler that pauses or reads takes none of upstream's locks (P12)."""
+"""A signal handler that pauses or reads does not acquire upstream's locks (P12)."""
 
 import re
 import threading
@@ -14,13 +14,13 @@ from tests.harness.waiting import end_of, wait_for
 
 A = TopicPartition("orders", 0)
 
-# A handler that waits for a lock would wait this long, and fail the test.
+# A handler that waited for a lock would wait this long, and the test would fail.
 LONG = 60.0
 
 
 @contextmanager
 def _locks_taken(consumer):
-    # Another thread takes the locks, as the IO thread does while a join is applied.
+    # Another thread holds the locks, as the IO thread does while it applies a join.
     inside, release, released = (threading.Event() for _ in range(3))
 
     def take():

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(
         not HAS_BACKENDS, reason="kafka-python 3.0 has one kind of loop"
     ),
-    # kafka-python's asyncio loop leaves tasks to the garbage collector on close.
+    # When closed, kafka-python's asyncio loop leaves tasks to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

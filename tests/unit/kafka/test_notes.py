@@ -23,7 +23,7 @@ class Broker:
         self.notes = Notes(SimpleNamespace(create_future=LoopFuture))
 
     def commit(self, note, answer=None):
-        """Start a commit, and return its coroutine if it waits for its turn or a response."""
+        """Start a commit; return its coroutine if it waits for its turn or a response."""
         offsets = {T: OffsetAndMetadata(7, "", -1)}
         commit = OwnedOffsets(offsets, {}, None, {})
         commit.note = note

@@ -1,4 +1,4 @@
-"""``paused()`` names the pauses of one owner, ``quiet()`` all held or gated partitions."""
+"""``paused()`` returns one owner's paused partitions, ``quiet()`` all quiet partitions."""
 
 import re
 
@@ -34,7 +34,8 @@ def _operator_holds(consumer):
 def _block_holds(consumer):
     block = consumer.held(A)
     block.__enter__()
-    vars(consumer)["block"] = block  # the block ends with its last reference
+    # The block would end when the last reference to it is dropped.
+    vars(consumer)["block"] = block
 
 
 def _gate_closes(consumer):
@@ -81,7 +82,7 @@ def test_partition_held_by_another_owner_is_quiet_and_not_paused(
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(("held", "covered"), OWN.values(), ids=OWN)
 @pytest.mark.parametrize("other", ["nobody", "an operator's", "a gate"])
-def test_pause_of_the_application_counts_as_paused_beside_holds_of_other_owners(
+def test_paused_lists_the_applications_pauses_even_under_holds_of_other_owners(
     consumer, other, held, covered
 ):
     beside = set()
@@ -89,7 +90,7 @@ def test_pause_of_the_application_counts_as_paused_beside_holds_of_other_owners(
         place, beside = OTHERS[other]
         place(consumer)
     held(consumer)
-    consumer.paused().clear()  # the caller's own set
+    consumer.paused().clear()  # changes only the caller's copy
     assert (consumer.paused(), consumer.quiet()) == (covered, covered | beside)
     assert consumer._subscription.paused_partitions() == covered
 
@@ -142,7 +143,7 @@ PAUSES = {
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
 def test_each_returned_set_contains_the_objects_of_the_assignment(consumer, asked):
-    """A pause of a topic's partitions from any of these sets is therefore a whole pause."""
+    """Pausing a topic's partitions taken from any of these sets is thus a whole pause."""
     consumer.pause("orders", owner="ops")
     consumer.pause("orders")
     named = asked(consumer)

@@ -27,7 +27,7 @@ FIVE = {A: OffsetAndMetadata(5, "", -1)}
 
 @pytest.fixture
 def client():
-    """Return an upstream client that reaches no broker."""
+    """Return an upstream client that cannot reach any broker."""
     with silent_broker() as address:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client
@@ -62,7 +62,7 @@ def test_pause_through_upstreams_subscription_is_a_hold_of_the_application():
 
 
 def test_positions_are_compared_with_upstreams_cluster_metadata(client):
-    """A program's own client has upstream's metadata, which counts no versions."""
+    """The program's own client has upstream's cluster metadata, which has no versions."""
     state = LedgerSubscription()
     state.assign_from_user([A])
     fetcher = PauseSafeFetcher(client, state)
@@ -76,7 +76,7 @@ def test_positions_are_compared_with_upstreams_cluster_metadata(client):
 def test_committed_offset_sets_the_position_of_a_partition_that_waits_for_a_reset(
     monkeypatch,
 ):
-    """kafka-python does the same, and the poll that requested the reset raises no error."""
+    """kafka-python does this, too; the poll that requested the reset does not raise."""
 
     async def answer(_partitions, _timeout_ms=None):
         return FIVE
@@ -97,11 +97,11 @@ def test_committed_offset_sets_the_position_of_a_partition_that_waits_for_a_rese
     ("assigned_to", "subscribed", "is_dropped"),
     [
         (["a"], {"a"}, False),
-        (["a"], {"a", "b", "c"}, False),  # the subscription has only grown
-        (["a"], {"a", "c"}, False),  # other members had the dropped topic
+        (["a"], {"a", "b", "c"}, False),  # topics were only added
+        (["a"], {"a", "c"}, False),  # the removed topic is assigned to other members
         (["a", "b"], {"a", "c"}, True),
         ([], {"c"}, False),
-        (["a"], set(), True),  # a pattern with topics that are not known yet
+        (["a"], set(), True),  # a pattern whose topics are not known yet
         (["a"], None, True),
     ],
 )
@@ -115,7 +115,7 @@ def test_join_is_dropped_if_it_assigns_topics_that_are_no_longer_subscribed(
 
 
 def test_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
-    """A late SyncGroup response raises no ValueError, and another join follows."""
+    """A late SyncGroup response does not raise a ValueError, and another join follows."""
     coordinator.reset_generation()
     coordinator.rejoin_needed = coordinator.rejoining = False
     assignment = ConsumerProtocolAssignment(0, [("a", [0])], b"").encode()
@@ -124,11 +124,11 @@ def test_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
         completing.send(None)
     assert not subscription.assigned_partitions()
     assert coordinator.need_rejoin()
-    assert coordinator.rejoining  # the preparation of a join is not repeated
+    assert coordinator.rejoining  # the next join is not prepared a second time
 
 
-def test_join_is_current_while_its_generation_and_its_session_last():
-    """The session may have expired if no heartbeat succeeded."""
+def test_join_is_current_while_its_generation_is_current_and_its_session_valid():
+    """Without a successful heartbeat, the session may have expired in the meantime."""
     generation, now = object(), time.monotonic()
     joined = Joined(generation, b"", now - 5)
     assert joined.is_current(generation, now, 3)
@@ -173,10 +173,10 @@ def test_commit_is_refused_once_its_ownership_or_the_membership_ends():
 
 
 @pytest.mark.contract("P8")
-def test_held_partition_that_departs_uncommitted_is_reported_once(
+def test_held_partition_that_departs_without_a_committed_offset_is_reported_once(
     coordinator, subscription
 ):
-    """The revoking join, a call that ended the join, or ``assign`` reports the partition."""
+    """The join, a call that interrupts the join, or ``assign`` reports the partition."""
     lab = LedgerLab()
     subscription.ledger = coordinator.ledger = lab.ledger
     lab.hold(partition(B.topic, B.partition))
@@ -194,7 +194,7 @@ def test_held_partition_that_departs_uncommitted_is_reported_once(
             state.has_commit = False
 
     own(A, B)
-    coordinator._note_held()  # a join is prepared
+    coordinator._note_held()  # as when a join is prepared
     own()
     with coordinator.reassigning():
         pass

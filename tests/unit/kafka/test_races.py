@@ -1,8 +1,8 @@
 """
 Tests calls that occur between two lines of the fetcher or of the iteration.
 
-Simulated threads switch only where they wait, so these tests replace a method to act at
-one line. ``tests/sim`` has all other tests of races.
+Simulated threads switch only where they wait, so these tests replace a method to act
+between two lines. ``tests/sim`` has all other tests of races.
 """
 
 import pytest
@@ -29,7 +29,7 @@ def consumer(safe, request):
 
 
 def after_drain(consumer, call):
-    """Run the call when the next poll has drained its records."""
+    """Make ``call`` run right after the next poll has drained its records."""
     fetcher = consumer._fetcher
     fetch = fetcher.fetch_records
 
@@ -42,7 +42,7 @@ def after_drain(consumer, call):
     fetcher.fetch_records = fetch_records
 
 
-@pytest.mark.timeout(30)  # a failure would wait for an hour
+@pytest.mark.timeout(30)  # if the wait does not end, it lasts an hour
 def test_resume_between_the_first_drain_and_the_wait_ends_the_wait(safe):
     consumer = safe()
     assigned(consumer, A, B)
@@ -106,7 +106,7 @@ def test_iteration_does_not_undo_a_seek(consumer):
 
 
 def test_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
-    """The step has taken a record, another thread seeks, and a time limit raises."""
+    """A step reads a record, another thread seeks, and then a time limit raises an error."""
     upstream = KafkaConsumer.__next__
 
     def traced(self):
@@ -120,7 +120,7 @@ def test_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
     assert consumer.position(A) == 7
 
 
-def test_exception_at_the_end_of_an_iteration_is_raised_by_the_seek_that_ends_it(
+def test_seek_that_ends_an_iteration_raises_the_exception_of_its_generator(
     consumer,
 ):
     """If the garbage collector closed the iterator, Python would swallow the exception."""
@@ -138,7 +138,7 @@ def test_exception_at_the_end_of_an_iteration_is_raised_by_the_seek_that_ends_it
 
 
 def test_offset_reset_waits_for_the_preceding_records(safe):
-    """Records that a pause puts back need a position, so the reset comes after them."""
+    """A pause has put records back, and the reset must not move the position before them."""
     consumer = safe(auto_offset_reset="earliest")
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))
@@ -157,7 +157,7 @@ def test_offset_reset_waits_for_the_preceding_records(safe):
 
 
 def test_reset_offset_is_used_only_for_the_reset_that_requested_it(consumer):
-    """The consumer requests a reset, seeks, requests again, and gets the first response."""
+    """A seek and a second reset come before the response to the first reset."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
     asked = []
@@ -171,11 +171,11 @@ def test_reset_offset_is_used_only_for_the_reset_that_requested_it(consumer):
     assert consumer.position(A) == 7
 
 
-def test_dropped_decoded_records_are_delivered_again(consumer):
-    """Other deserializers then decode the records, and unopened responses stay."""
+def test_decoded_records_that_are_dropped_are_fetched_and_delivered_again(consumer):
+    """Other deserializers can then decode the records; undecoded responses are kept."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()
-    consumer._fetcher.drop_decoded()  # a second call drops nothing
+    consumer._fetcher.drop_decoded()  # a second call has nothing to drop
     assert offsets(consumer.poll(0)) == {1: [*range(10)]}
     answer(consumer, A, 3, TEN)
     assert offsets(consumer.poll(0)) == {0: [*range(3, 10)]}

@@ -67,7 +67,7 @@ ENDS = {
 @both
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_iteration_ends_when_the_partition_must_not_be_read(kind, end):
-    """The position stays unchanged."""
+    """The partition's position stays unchanged."""
     ledger, state = Ledger(), State()
     assignment, records = {TP: state}, [record(offset) for offset in range(3)]
     steps = kind(ledger, assignment, TP, state, state._position, records)
@@ -79,7 +79,7 @@ def test_iteration_ends_when_the_partition_must_not_be_read(kind, end):
 
 
 @both
-def test_settled_set_is_used_while_the_queue_is_empty(kind):
+def test_settled_quiet_set_is_used_while_the_ledgers_queue_is_empty(kind):
     ledger = Ledger()
     steps = steps_of(kind, ledger, State())
     ledger.settled, ledger.asked = frozenset(), frozenset({TP})
@@ -87,7 +87,7 @@ def test_settled_set_is_used_while_the_queue_is_empty(kind):
 
 
 @both
-def test_seek_during_a_step_ends_the_step_and_is_kept(kind):
+def test_seek_during_a_step_ends_the_iteration_and_takes_effect(kind):
     state = Moved()
     steps = steps_of(kind, Ledger(), state)
     assert next(steps, None) is None
@@ -146,7 +146,7 @@ def test_wrong_arguments_of_the_steps_in_c_raise_python_errors():
             next(_batches.Steps(*usual))
 
 
-def test_steps_in_c_leak_no_memory_and_keep_no_cycle():
+def test_steps_in_c_leak_neither_memory_nor_reference_cycles():
     ledger = Ledger()
     ledger.steps = steps_of(_batches.Steps, ledger, State())
     gone = weakref.ref(ledger)

@@ -1,4 +1,4 @@
-"""Tests kafka-python's own consumer for behaviour that our pages describe."""
+"""Tests the behaviour of kafka-python's own consumer that our pages describe."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from tests.harness.kafka.offline import offline
 TP = TopicPartition("orders", 0)
 
 
-def test_pause_of_an_unassigned_partition_is_a_key_error_and_is_half_applied():
+def test_pause_of_an_unassigned_partition_raises_key_error_and_is_half_applied():
     with offline(KafkaConsumer) as consumer:
         consumer.assign([TP])
         with pytest.raises(KeyError):
@@ -41,7 +41,7 @@ def test_resume_returns_nothing_and_a_pause_keeps_positions():
         assert consumer.position(TP) == 7
 
 
-def test_wrong_checksum_is_an_error_without_partition_and_offset():
+def test_error_for_a_wrong_checksum_does_not_name_the_partition():
     broken, error = KINDS[1].values
     assert error is CorruptRecordError
     with offline(KafkaConsumer) as consumer:
@@ -66,7 +66,7 @@ def test_unknown_reset_policy_causes_only_a_warning(caplog):
 
 
 def test_defaults_of_the_clients_match_our_pages():
-    """The defaults are a session of 45 s, the log's end, and idempotent producers."""
+    """The defaults include a 45 s session timeout and an idempotent producer."""
     assert KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"] == 45_000
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     assert KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"] == 500
@@ -76,14 +76,14 @@ def test_defaults_of_the_clients_match_our_pages():
     assert KafkaError.__bases__ == (Exception,)
 
 
-def test_kafka_python_supports_no_newer_group_protocols():
-    """kafka-python has neither KIP-848's groups nor share groups."""
+def test_kafka_python_does_not_support_newer_group_protocols():
+    """kafka-python supports neither KIP-848 groups nor share groups."""
     assert "group_protocol" not in KafkaConsumer.DEFAULT_CONFIG
     assert not [name for name in dir(kafka) if "share" in name.lower()]
 
 
 def test_poll_after_a_fork_does_not_return():
-    """The child has no IO thread, for which even a poll of 0 ms waits."""
+    """The child has no IO thread, and even a poll with a timeout of 0 waits for it."""
     with offline(KafkaConsumer) as consumer:
         assigned(consumer, TP)
         child = os.fork()

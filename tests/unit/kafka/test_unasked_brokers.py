@@ -1,4 +1,4 @@
-"""A broker that missed a Fetch receives another one, or each poll raises an error."""
+"""Each leader receives a Fetch, or each poll raises the error that prevents it."""
 
 import gc
 import logging
@@ -38,8 +38,8 @@ def learn(consumer):
 
 
 @pytest.mark.contract("P10")
-def test_each_poll_raises_if_a_broker_refuses_the_login(consumer, monkeypatch):
-    """kafka-python 3.0.12 raises one error, and then never returns a record."""
+def test_each_poll_raises_while_a_broker_rejects_the_credentials(consumer, monkeypatch):
+    """kafka-python 3.0.12 raises one error, and afterwards never returns a record."""
     manager = consumer._fetcher._manager
 
     def refuse(*_, **__):
@@ -61,7 +61,7 @@ def test_leader_receives_a_fetch_once_metadata_contains_the_leader(
     """
     kafka-python 3.0.12 never sends a Fetch to this leader again.
 
-    1. Metadata is read while broker 2 starts.
+    1. Metadata is read while broker 2 is still starting.
     2. The old leader's response names broker 2 as the new leader (KIP-951).
     3. Metadata contains broker 2.
     """
@@ -95,7 +95,7 @@ def _crashed(call):
         thread.start()
         wait_for(lambda: consumer._net._pending_waiters, "a poll that waits")
 
-        def fails(*_):  # as if its descriptor had been closed
+        def fails(*_):  # as if its file descriptor had been closed
             raise OSError(9, "Bad file descriptor")
 
         loop = consumer._net._io_thread
@@ -106,7 +106,7 @@ def _crashed(call):
     return raised
 
 
-# Finish the loop's remaining work in this test instead of the next test.
+# The stopped loop's unraisable errors occur and are ignored in this test, not the next.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "call",

@@ -1,4 +1,4 @@
-"""A client leaves no socket open, and no thread if its constructor raises."""
+"""A client closes its sockets, and stops its thread even if its constructor raises."""
 
 import gc
 import socket
@@ -82,7 +82,7 @@ def test_socket_of_a_refused_connection_is_closed_immediately(
 
 
 def test_second_choice_prefers_a_connected_broker():
-    """Both the first choice and an untried broker may be unavailable."""
+    """An untried broker may be unavailable, just like the first choice."""
     manager = ClosingManager.__new__(ClosingManager)
     brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]
     manager.cluster = SimpleNamespace(brokers=lambda: brokers)
@@ -101,7 +101,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_client_with_a_failing_constructor_leaves_no_thread(refusing, make):
+def test_client_whose_constructor_fails_does_not_leave_a_thread_running(refusing, make):
     before = set(threading.enumerate())
     with pytest.raises(KafkaError):
         make({"bootstrap_servers": refusing, "bootstrap_timeout_ms": 100})

@@ -1,4 +1,4 @@
-"""Waits that signal handlers interrupt leave no lock held."""
+"""Waits that are interrupted by a signal handler do not leave a lock held."""
 
 import itertools
 import threading
@@ -46,7 +46,7 @@ def test_next_wait_works_after_an_interrupt_at_any_point_of_a_wait():
 
 
 def test_handler_may_set_the_event_at_any_point_of_a_wait():
-    """A ``threading.Event`` would deadlock with its own thread."""
+    """With a ``threading.Event``, the handler would deadlock with its own thread."""
     places = Interrupts(INSIDE)
     for at in itertools.count():
         event = InterruptibleEvent()
@@ -58,7 +58,7 @@ def test_handler_may_set_the_event_at_any_point_of_a_wait():
 
 
 def test_wait_ends_when_its_event_is_set_or_its_time_is_over():
-    """A timeout above Python's maximum counts as no limit."""
+    """A timeout above Python's maximum means no limit."""
     event = InterruptibleEvent()
     assert [event.wait(seconds) for seconds in (0, -1, 0.001)] == [False] * 3
     threads = [threading.Thread(target=event.wait, args=(1e300,)) for _ in range(3)]
@@ -108,7 +108,7 @@ def test_call_of_the_loop_raises_the_error_of_its_coroutine(net):
         net.run(refused)
 
 
-def test_closing_the_loop_ends_the_calls_that_wait(net):
+def test_closing_the_loop_ends_waiting_calls(net):
     raised = []
     has_begun = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Tests the values of a consumer's figures, and that reading them has no side effect."""
+"""Tests a consumer's metrics, and that reading them has no side effect."""
 
 import os
 import sys
@@ -39,8 +39,8 @@ def test_partitions_and_holds_are_counted(safe):
     assert found['holds{kind="operator"}'] == 0
 
 
-def test_waiting_poll_renews_the_time_of_the_last_poll(safe, monkeypatch):
-    """A poll renews the time whenever it handles its group."""
+def test_waiting_poll_updates_the_time_of_the_last_poll(safe, monkeypatch):
+    """A poll updates the time whenever it handles group membership."""
     consumer, clock = safe(), Clock()
     assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
@@ -131,7 +131,7 @@ def test_alarms_and_hooks_that_raise_are_counted(safe):
 
 
 def test_holds_are_counted_by_the_kind_of_their_owner():
-    """One event may have holds of several owners, and a worker's own holds do not count."""
+    """One event may name holds of several owners; a worker's own holds are not counted."""
     counts = Counts()
     owners = ("app", "operator:bob", "operator:eve", "worker:drain")
     holds = tuple(Hold(scope=Everything(), owner=one) for one in owners)
@@ -177,7 +177,7 @@ def scraped_while_locked(consumer, source):
 
 
 def test_scrape_of_a_worker_changes_nothing(safe):
-    """An expired hold counts until the next check, and other threads may have the locks."""
+    """Other threads may have the locks, so even an expired hold is left to the next poll."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     assigned(consumer, A)
     worker, clock = Worker(consumer, print), Clock()
@@ -196,7 +196,7 @@ PLACED = "safeconsumer_hold_changes_total"
 
 
 class Shown:
-    """A registered collector that labels each consumer."""
+    """A collector for these consumers, in a registry of its own."""
 
     def __init__(self, *sources):
         self.collector = Collector(*sources)
@@ -224,7 +224,7 @@ def place(consumer, count):
 
 
 def test_consumer_keeps_its_label_until_it_is_removed(safe):
-    """A second consumer of the same name gets a number, and a free name can be reused."""
+    """A second consumer with the same name gets a number; a free name can be reused."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
     shown = Shown(one)
@@ -278,7 +278,7 @@ OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figur
 
 
 def test_member_with_many_partitions_has_few_series(safe):
-    """A thousand partitions, each held by two owners, add no series."""
+    """A thousand partitions, each held by two owners, do not add any series."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
     small = values(worker)
@@ -290,16 +290,16 @@ def test_member_with_many_partitions_has_few_series(safe):
     assert found['holds{kind="local"}'] == 2000
     assert not found.keys() - small.keys()
     (less,) = small.keys() - found.keys()
-    assert "worker_lag_records" in less  # no record of the new partitions was fetched
+    assert "worker_lag_records" in less  # nothing was fetched from the new partitions
     assert len(found) < 100
 
 
-def test_delivering_records_calls_no_metrics_code(safe):
-    """The test looks for calls, because CPU time would depend on the machine."""
+def test_delivery_of_records_does_not_call_metrics_code(safe):
+    """The test counts calls, because CPU time would depend on the machine."""
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)
-    values(consumer)  # the figures have been read once
+    values(consumer)  # the metrics were read before the delivery
     answer(consumer, tp, 0, batch(0, 1000))
     called = set()
 

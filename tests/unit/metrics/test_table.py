@@ -51,7 +51,7 @@ def test_owner_labels_in_the_table_match_the_code():
     assert set(OWNERS) == set(owners.labels[0].values)
 
 
-def test_texts_for_operators_name_only_existing_kinds_of_owners():
+def test_texts_for_operators_name_only_owner_kinds_that_exist():
     found = {one for text in FILES.values() for one in _OWNER.findall(text)}
     assert found <= set(KINDS)
 

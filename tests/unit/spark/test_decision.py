@@ -37,7 +37,9 @@ def planned(start, latest, *texts, troubles=()):
 @pytest.mark.contract("S1")
 @by_day(50)
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
-def test_held_partitions_stop_and_other_partitions_are_unchanged(start, grown, texts):
+def test_batch_ends_at_the_start_of_held_partitions_and_at_the_end_of_others(
+    start, grown, texts
+):
     latest = dict(start)
     for tp, more in grown.items():
         latest[tp] = latest.get(tp, 0) + more
@@ -79,13 +81,13 @@ def test_every_offset_is_read_once_despite_restarts_and_kills(steps):
         end = planned(start, latest, *texts).adjusted_end(latest)
         assert all(start.get(tp, 0) == read.get(tp, 0) for tp in latest)
         assert all(start.get(tp, 0) <= end[tp] for tp in latest)
-        if not is_killed:  # a batch killed before its end is written is planned again
+        if not is_killed:  # a batch whose end was not stored is planned again
             checkpoint, read = offsets.render(end), end
     assert read == latest
 
 
 @pytest.mark.contract("S3")
-def test_offsets_have_the_text_of_the_official_source():
+def test_offsets_are_written_as_in_the_official_source():
     """S3: the checkpoints of both sources are interchangeable."""
     text = offsets.render({("b", 10): 1, ("a", 2): 7, ("b", 9): 0})
     assert text == '{"a":{"2":7},"b":{"9":0,"10":1}}'
@@ -96,8 +98,8 @@ def test_partitions_are_named_as_ranges():
     assert offsets.named(tps) == "a:0-2,7 b:1"
 
 
-def test_held_partition_lost_records_only_if_it_ends_before_its_next_record():
-    """A partition that was read to its end has lost nothing."""
+def test_held_partition_has_lost_records_only_if_its_end_is_below_the_next_offset():
+    """A partition that was read up to its end offset has not lost any records."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}
     losses = planned(start, latest, "orders").losses()

@@ -1,4 +1,4 @@
-"""Tests the options of the source, which are parsed once and refused by name."""
+"""Tests the source's options; an error names the option that is refused."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from safeconsumer.spark import options
 from tests.harness.listing import short
 
 
-def test_names_are_read_in_any_case():
+def test_option_names_are_not_case_sensitive():
     """Spark passes option names as they were typed."""
     parsed = options.parse({"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE"})
     assert list(map(str, parsed.scopes)) == ["orders:3", "re:tmp.*"]
@@ -66,8 +66,8 @@ def test_bad_option_is_refused_by_name(given, named):
         options.parse(given)
 
 
-def test_control_topics_have_the_same_default_names_as_those_of_consumers():
-    """One operator action can therefore hold consumers and streams."""
+def test_control_topics_have_the_same_default_names_as_for_consumers():
+    """An operator can therefore hold consumers and streams with one command."""
     same = options.parse(FOLLOWING)
     assert same.control == HOLDS_TOPIC == "__safeconsumer_holds_ops"
     assert options.parse({**FOLLOWING, "holds.topic": " ops "}).control == "ops"
@@ -90,7 +90,7 @@ def test_option_of_the_official_source_is_passed_on(name):
 
 
 @pytest.mark.contract("S3")
-def test_users_options_override_the_tuned_options_in_any_case():
+def test_users_options_override_the_tuned_options_whatever_their_case():
     missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})
     assert set(missing) == set(options.TUNED) - {"kafka.fetch.max.wait.ms"}
 
@@ -107,7 +107,7 @@ def test_secrets_stay_out_of_the_repr():
 
 
 def test_control_topics_may_be_on_another_cluster():
-    """The control cluster's other properties are those of the data cluster."""
+    """Properties that are not set for the control cluster are taken from the data cluster."""
     parsed = options.parse(
         {
             "kafka.bootstrap.servers": "data:9092",

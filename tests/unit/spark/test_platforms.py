@@ -18,7 +18,7 @@ from tests.harness.spark import options, shim
 
 
 class Installed:
-    """An installed Spark with a package, and with jars in some folder."""
+    """A fake Spark installation with a Python package and a folder of jars."""
 
     def __init__(self, monkeypatch, home):
         self._patch = monkeypatch
@@ -26,7 +26,7 @@ class Installed:
         monkeypatch.delenv("SPARK_HOME", raising=False)
 
     def version(self, text, package="pyspark"):
-        """Let ``import pyspark`` find this package, which has no metadata."""
+        """Make ``import pyspark`` find a package with this version and without metadata."""
         module = ModuleType("pyspark")
         module.__version__ = text
         module.__file__ = str(self.home / package / "__init__.py")
@@ -57,7 +57,7 @@ def installed(monkeypatch, tmp_path):
     ],
     ids=short,
 )
-def test_vendors_versions_belong_to_a_line_of_apache_spark(text, line, apache):
+def test_vendor_versions_are_mapped_to_a_line_of_apache_spark(text, line, apache):
     """Maven Central has connectors for Apache's releases only."""
     assert Version.parse(text) == Version(text, line, apache)
 
@@ -68,14 +68,14 @@ def test_text_that_is_not_a_version_is_refused():
 
 
 def test_spark_without_package_metadata_is_found(installed):
-    """PYTHONPATH contains a vendor's SPARK_HOME that was built for Scala 2.12."""
+    """PYTHONPATH contains the SPARK_HOME of a vendor's build for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.4"
 
 
 def test_spark_home_takes_precedence(installed, monkeypatch):
-    """Pyspark starts the JVM of SPARK_HOME, even if pip has installed another Spark."""
+    """PySpark starts the JVM from SPARK_HOME even if pip has installed another Spark."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")
@@ -84,7 +84,7 @@ def test_spark_home_takes_precedence(installed, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_scala_version_without_jars_is_that_of_apaches_builds(installed, text, scala):
+def test_scala_version_of_apaches_build_is_assumed_without_jars(installed, text, scala):
     installed.version(text)
     assert platforms.scala() == scala
 
@@ -107,7 +107,7 @@ def test_connector_in_a_folder_must_have_the_same_scala_version(installed, tmp_p
     ],
     ids=short,
 )
-def test_connector_of_another_line_or_scala_version_is_refused(jar):
+def test_connector_for_another_spark_line_or_scala_version_is_refused(jar):
     spark = Version.parse("4.2.0-amzn-0")
     wanted = r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.2\.0$"
     with pytest.raises(SparkSetupError, match=wanted):
@@ -123,7 +123,9 @@ def test_connector_of_another_line_or_scala_version_is_refused(jar):
         ("spark-sql-kafka-0-10_2.13-4.2.1.jar", 1),
     ],
 )
-def test_connector_of_another_build_of_the_line_causes_a_warning(jar, warnings, caplog):
+def test_connector_from_another_build_of_the_same_spark_line_causes_a_warning(
+    jar, warnings, caplog
+):
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_connector(jar, spark, "2.13")
@@ -153,7 +155,7 @@ def test_untested_spark_causes_a_warning(caplog):
 
 
 def test_session_of_spark_connect_is_refused():
-    """A Spark Connect server cannot call this client."""
+    """A Spark Connect server cannot call back into the client process."""
     kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
     with pytest.raises(SparkSetupError, match="classic session"):
         register(kind())
@@ -201,8 +203,8 @@ def test_folder_without_a_required_jar_is_refused_with_the_name_of_the_jar(tmp_p
         provision.connector_jars(folder)
 
 
-def test_jar_is_built_from_the_sources_beside_it():
-    """CI compiles the sources and compares: python -m tests.harness.spark.shim --check."""
+def test_jar_was_built_from_the_current_sources():
+    """``python -m tests.harness.spark.shim --check`` compiles and compares them in CI."""
     assert shim.facts(provision.JAR)["Source"] == shim.digest()
 
 
@@ -221,7 +223,7 @@ def test_install_line_is_shown_without_pyspark(monkeypatch, make):
         make()
 
 
-def test_importing_the_package_needs_no_pyspark():
+def test_spark_package_can_be_imported_without_pyspark():
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
         "import safeconsumer.spark, safeconsumer.spark.session"
@@ -237,10 +239,10 @@ def item(**since):
 @pytest.mark.parametrize(
     ("installed", "count"), [("3.5.7", 1), ("4.1.2", 1), ("4.2.0", 2), ("4.10.0", 2)]
 )
-def test_suite_deselects_tests_for_a_newer_spark_and_skips_none(
+def test_tests_for_a_newer_spark_are_deselected_instead_of_skipped(
     monkeypatch, installed, count
 ):
-    """A deselected test is not listed, because each listed test must run somewhere."""
+    """Deselected tests are not listed, and each listed test must run in some environment."""
     monkeypatch.setattr(options, "find_spec", lambda _: True)
     monkeypatch.setattr(options.connector, "version", lambda: installed)
     left_out = []

@@ -1,4 +1,4 @@
-"""Tests the options of the Python source, which are parsed once and refused by name."""
+"""Tests the Python source's options; an error names the option that is refused."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from safeconsumer.spark.python import settings
 LEAST = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders"}
 
 
-def test_names_are_read_in_any_case():
+def test_option_names_are_not_case_sensitive():
     found = settings.parse(
         {
             "KAFKA.bootstrap.servers": "b:9092",
@@ -123,7 +123,7 @@ def test_unsupported_option_is_refused_by_name(given, named):
 @pytest.mark.parametrize(
     "pattern", ["ord(", "[a-z&&[^b]]", "[a[bc]]", r"\p{Alpha}+", r"\Qorders\E"]
 )
-def test_pattern_that_python_and_java_read_differently_is_refused(pattern):
+def test_pattern_with_a_different_meaning_in_python_and_java_is_refused(pattern):
     given = {"kafka.bootstrap.servers": "b:9092", "subscribePattern": pattern}
     with pytest.raises(SparkSettingError, match="subscribePattern"):
         settings.parse(given)

@@ -28,7 +28,7 @@ def test_spark_before_4_2_is_refused_when_the_source_is_registered(
         SafeKafkaSource.name()
 
 
-def test_source_has_the_same_name_as_the_shim(monkeypatch):
+def test_python_source_has_the_same_format_name_as_the_shim(monkeypatch):
     found = platforms.Version.parse("4.2.0")
     monkeypatch.setattr(platforms, "spark_version", lambda: found)
     assert SafeKafkaSource.name() == "safekafka"
@@ -56,7 +56,7 @@ def test_limit_is_shared_among_partitions_as_in_the_official_source(
 
 
 class Log:
-    """A consumer of one partition that has only these offsets."""
+    """A consumer of one partition that has records only at these offsets."""
 
     def __init__(self, *offsets, end):
         self.offsets, self.last = offsets, end
@@ -82,7 +82,9 @@ def read(log, start, end):
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 50), (0, 5), (1, 8), (2, 30), (8, 31)])
-def test_range_that_ends_in_a_gap_has_no_record_after_its_end(start, end):
+def test_no_record_after_the_end_of_a_range_is_read_even_if_the_end_is_in_a_gap(
+    start, end
+):
     log = Log(0, 1, 7, 30, end=50)
     wanted = [one for one in log.offsets if start <= one < end]
     assert read(log, start, end) == wanted
@@ -95,7 +97,7 @@ def test_stalled_range_raises_an_error_instead_of_ending_early():
 
 
 class Failing:
-    """A consumer with one call that fails."""
+    """A consumer of which one method fails."""
 
     def __init__(self, fails):
         self.fails = fails
@@ -114,7 +116,7 @@ class Failing:
 
 @pytest.mark.parametrize("fails", ["assign", "seek", "topic ids"])
 def test_client_is_closed_if_it_cannot_be_prepared_for_a_range(monkeypatch, fails):
-    """The reader requests topic ids only for a client kept from an earlier range."""
+    """Topic ids are requested only if the client was kept from an earlier range."""
     consumer = Failing(fails)
 
     def ids(_consumer, names):

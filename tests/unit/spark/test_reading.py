@@ -7,7 +7,7 @@ from msgspec import inspect, structs
 from safeconsumer.audit.entries import EVENTS
 from safeconsumer.spark.reading import SCHEMA
 
-# Columns of the file and its head, and the columns that replace "tp".
+# Columns from the file and its first line, and the columns that replace "tp".
 OTHERS = {"file": "string", "member": "string", "group": "string", "e": "string"}
 OTHERS |= {"topic": "string", "partition": "bigint"}
 SIMPLE = {
@@ -19,7 +19,7 @@ SIMPLE = {
 
 
 def sparks(kind):
-    """Return Spark's type for a field's type."""
+    """Return the Spark type that corresponds to a field's type."""
     match kind:
         case inspect.UnionType(types=types):
             found = {sparks(one) for one in types} - {""}

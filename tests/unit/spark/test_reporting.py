@@ -20,12 +20,12 @@ BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"
     ("description", "name"),
     [(BATCH, "nightly"), (BATCH.removeprefix("nightly"), ""), ("", "")],
 )
-def test_query_is_named_by_the_description_of_its_batch(description, name):
+def test_query_name_is_taken_from_the_description_of_its_batch(description, name):
     assert query_name(description) == name
 
 
 class Reported:
-    """A stream's reports, without Spark and Kafka."""
+    """A stream report with a fake follower, without Spark and Kafka."""
 
     def __init__(self):
         self.activity = ActivityTracker()
@@ -61,12 +61,12 @@ def lab():
 
 
 def test_state_of_a_stream_is_unknown_before_its_first_plan():
-    """A batch from before a restart may run again in full after the restart."""
+    """After a restart, the last batch from before may run again."""
     assert Reported().reported() == ("starting", {}, {})
 
 
-def test_held_partition_is_quiet_once_no_batch_reads_the_partition(lab):
-    """No partition is quiet during a plan, which may not have read the hold."""
+def test_held_partition_is_quiet_as_soon_as_no_batch_reads_it(lab):
+    """No partition counts as quiet during a plan, which may not know the new hold."""
     lab.activity.begin("q", [ZERO, ONE])
     assert lab.reported() == ("starting", {}, {})
     lab.activity.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
@@ -92,8 +92,8 @@ def test_stream_that_stops_in_a_batch_reports_the_batch_as_busy(lab):
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
-def test_reports_of_a_query_with_any_name_can_be_decoded(lab, name):
-    """Otherwise commands would not wait for the query's batches."""
+def test_reports_can_be_decoded_whatever_the_name_of_the_query(lab, name):
+    """If its report could not be decoded, commands would not wait for the query's batches."""
     lab.activity.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 5})
     read = decode_report(encode_report(lab.made.report()))
@@ -102,7 +102,7 @@ def test_reports_of_a_query_with_any_name_can_be_decoded(lab, name):
 
 
 def test_stream_that_cannot_read_the_control_topics_reports_unavailable(lab):
-    """The stream's plans read no record, but an earlier batch may."""
+    """The stream plans no more records, but an earlier batch may still be reading."""
     lab.activity.begin("q", [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 0})
     lab.held.add(ZERO)
@@ -111,7 +111,7 @@ def test_stream_that_cannot_read_the_control_topics_reports_unavailable(lab):
 
 
 def test_many_running_plans_do_not_delay_reports(monkeypatch):
-    """A report counts for 15 s, so all streams share the waiting time of one report."""
+    """A report is valid for 15 s, so all streams share one waiting time."""
     labs = [Reported() for _ in range(40)]
     for lab in labs:
         lab.activity.begin("q", [ZERO])
@@ -131,7 +131,7 @@ def test_many_running_plans_do_not_delay_reports(monkeypatch):
 
 
 def test_failed_report_of_one_stream_does_not_delay_the_others():
-    """Earlier reports come first, and the failed report is omitted."""
+    """The earlier report is returned before the failure, and the failed report is omitted."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True
     making = reports([first.made, bad.made, last.made], None)

@@ -1,4 +1,4 @@
-"""Tests skips, losses under a hold, and commits, without Spark and Kafka."""
+"""Tests skips, records lost under a hold, and commits, without Spark and Kafka."""
 
 import gc
 import threading
@@ -38,7 +38,7 @@ def lab():
 
 
 def again(lab, start, end, number=7):
-    """Return the offset where a batch starts when it runs again after a restart."""
+    """Return the start offsets of a batch that runs again after a restart."""
     facts = {"start": offsets.render(start), "end": offsets.render(end)}
     answer = lab.ask("again", batch=f"q\nid = 1\nrunId = 2\nbatch = {number}", **facts)
     assert ("start" in answer) == ("metric.skipped" in answer)
@@ -55,10 +55,10 @@ def restarted(lab):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [None, LATEST], ids=["no limit", "limit"])
 @pytest.mark.parametrize("held", [False, True], ids=["flowing", "held"])
-def test_skip_ends_the_batch_of_its_partition_and_reads_no_skipped_record(
+def test_batch_with_a_skip_starts_after_the_skipped_offsets_and_ends_there(
     lab, limit, held
 ):
-    """Progress and an event name the skipped offsets, the owner and the reason."""
+    """The progress report and an event name the skipped offsets, the owner and the reason."""
     if held:
         lab.controller.pause("orders", owner="ops")
     lab.controller.skip("orders:0", to=7, reason="poison", owner="alice")
@@ -75,7 +75,7 @@ def test_skip_ends_the_batch_of_its_partition_and_reads_no_skipped_record(
     assert "metric.skipped" not in answer
 
 
-def test_limiter_assigns_no_share_to_a_skipped_partition(lab):
+def test_limiter_does_not_assign_a_share_to_a_partition_that_skips(lab):
     lab.controller.skip("orders:0", to=7, reason="poison")
     answer = lab.plan(batch="batch = 1")
     assert offsets.parse(answer["from"]) == {ORDERS: 9, RETURNS: 5}
@@ -93,7 +93,7 @@ def test_limiter_assigns_no_share_to_a_skipped_partition(lab):
     ids=short,
 )
 def test_impossible_skip_is_refused_and_dropped(to, latest, why):
-    """The batch continues without the skip, and progress and an event have the reason."""
+    """The batch runs without the skip; the progress report and an event give the reason."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
@@ -106,7 +106,7 @@ def test_impossible_skip_is_refused_and_dropped(to, latest, why):
 
 @pytest.mark.contract("S8")
 def test_recreated_topic_can_be_read_from_any_of_its_offsets(lab):
-    """A held topic that ends before the next offset does not fail the query."""
+    """The query does not fail, although the held topic ends before the next offset."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
     answer = lab.batch(START, {ORDERS: 3, RETURNS: 8})
@@ -135,8 +135,8 @@ def test_skip_of_an_interrupted_batch_is_repeated(lab, was_planned):
         assert offsets.parse(answer["start"]) == {ORDERS: 7, RETURNS: 5}
 
 
-def test_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
-    """Spark's own source may have used the checkpoint, or a user may have truncated it."""
+def test_skip_stored_for_an_earlier_batch_with_the_same_number_is_ignored(lab):
+    """Meanwhile Spark's own source may have used the checkpoint, or a user truncated it."""
     lab.controller.skip("orders:0", to=7, reason="poison")
     lab.batch(START, LATEST)
     new = restarted(lab)
@@ -160,7 +160,7 @@ def test_record_that_fails_a_planned_batch_is_skipped_when_the_batch_runs_again(
 
 
 @pytest.mark.contract("S8")
-def test_repeated_batch_without_the_partition_skips_nothing(lab):
+def test_repeated_batch_without_the_partition_does_not_carry_out_its_skip(lab):
     """The partition was held in that batch, so the next plan carries out the skip."""
     lab.controller.skip("orders:0", to=8, reason="poison")
     end = {ORDERS: 5, RETURNS: 8}
@@ -188,7 +188,7 @@ def test_recreated_topic_is_read_from_0_after_the_repeated_batch(lab):
 
 
 def test_skip_beyond_the_end_of_a_truncated_topic_is_refused(lab):
-    """The topic was truncated between two runs, and Spark has not planned that batch."""
+    """The skip is stored, but the topic was truncated before Spark planned its batch."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=8, reason="poison")
     lab.batch(START, LATEST)
@@ -199,7 +199,7 @@ def test_skip_beyond_the_end_of_a_truncated_topic_is_refused(lab):
     assert answer["metric.skipRefused"] == why
 
 
-def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(lab):
+def test_skip_that_cannot_be_stored_is_kept_and_leaves_the_batch_undecided(lab):
     def refuse(_batch, _text):
         raise OSError
 
@@ -219,8 +219,8 @@ def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(lab):
     assert offsets.parse(answer["end"])[ORDERS] == 11
 
 
-def test_truncated_file_has_no_skips(lab):
-    """Spark has not planned the batch of a truncated file."""
+def test_truncated_file_of_skips_is_ignored(lab):
+    """A file is complete before Spark plans its batch, so the batch had not been planned."""
     lab.files.texts[7] = '[{"topic": "ord'
     assert offsets.parse(lab.batch(START, LATEST)["end"]) == LATEST
 
@@ -251,7 +251,7 @@ def test_wrong_skip_is_refused_immediately(lab, target, wrong, kind):
 
 
 def of_query(lab, name, latest=LATEST, number=7):
-    """Return the answer to a query's plan, with a checkpoint without skips."""
+    """Plan a batch of a query whose checkpoint contains no skips, and return the answer."""
     lab.files = Files()
     lab.ask("open", stream=name, options="")
     text = offsets.render(latest)
@@ -262,8 +262,8 @@ def of_query(lab, name, latest=LATEST, number=7):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
-def test_only_the_named_one_of_two_queries_skips_a_shared_partition(lab, stops):
-    """A query with a failed batch has stopped, and restarts after the skip."""
+def test_skip_for_a_partition_that_two_queries_read_must_name_one_query(lab, stops):
+    """A query stops if its batch fails, and is restarted after the skip."""
     of_query(lab, "archive")
     of_query(lab, "billing")
     if stops:
@@ -322,7 +322,7 @@ def test_skip_of_a_partition_that_no_query_reads_is_refused(
 def test_pending_skip_is_shown_until_a_query_carries_it_out(
     lab, caplog, query, waits_for
 ):
-    """The query or the topic is unknown before a query has planned a batch."""
+    """Before a query has planned a batch, the query and its topics are unknown."""
     if query:
         of_query(lab, "archive")
     topic = "orders" if query else "oders"
@@ -335,7 +335,7 @@ def test_pending_skip_is_shown_until_a_query_carries_it_out(
     assert "metric.skipWaiting" not in of_query(lab, "archive", number=9)
 
 
-# ---------------------------------------------------------------- losses under a hold
+# ---------------------------------------------------------------- records lost under a hold
 
 
 @pytest.mark.contract("S8")
@@ -350,7 +350,7 @@ def test_pending_skip_is_shown_until_a_query_carries_it_out(
 def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
     lab, first, line
 ):
-    """One event and each progress report the deleted records, and the query continues."""
+    """One event and every progress report name the deleted records; the query continues."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.first[ORDERS] = first
@@ -378,7 +378,7 @@ def test_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
 
 @pytest.mark.contract("S8")
 def test_recreated_topic_is_reported_until_its_hold_has_ended(lab):
-    """Each progress and one event report the recreated topic."""
+    """Each progress report and one event name the recreated topic."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
@@ -396,7 +396,7 @@ def test_recreated_topic_is_reported_until_its_hold_has_ended(lab):
     assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
 
 
-def test_skip_accepts_a_recreated_topic(lab):
+def test_skip_continues_in_a_topic_that_was_recreated_under_a_hold(lab):
     """After the skip, the hold belongs to the new topic, which may also be recreated."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
@@ -420,8 +420,8 @@ def test_unresponsive_cluster_is_not_queried_again_immediately(lab):
     assert lab.cluster.asked == 1
 
 
-def test_held_topic_without_an_id_fails_no_plan(lab):
-    """The topic was deleted, or its broker predates 2.8, so its id is compared later."""
+def test_held_topic_whose_id_is_missing_does_not_fail_a_plan(lab):
+    """The id may be missing because of a deletion or an old broker; it is compared later."""
     lab.controller.pause("orders:0", "returns")
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     known, lab.cluster.topic_ids = lab.cluster.topic_ids, lambda _names, _until: {}
@@ -435,7 +435,7 @@ def test_held_topic_without_an_id_fails_no_plan(lab):
 
 
 def test_topic_recreated_between_two_holds_is_not_reported(lab):
-    """The cluster does not answer when the first hold ends."""
+    """In this test, the cluster does not answer when the first hold ends."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.controller.resume("orders")
@@ -466,7 +466,7 @@ CLUSTERS = {
 
 
 class Unreachable:
-    """A holds topic that cannot be read, and records that a client has connected."""
+    """A fake holds topic to which clients can connect, but which cannot be read."""
 
     def __init__(self, connect):
         self._connect, self.positions = connect, {}
@@ -480,7 +480,7 @@ class Unreachable:
 
 
 class Group:
-    """A consumer group, and the clusters to which its stream's clients connect."""
+    """A fake group; it records commits, and the clusters to which the clients connect."""
 
     name = "g"
     errors = (OSError,)
@@ -490,7 +490,7 @@ class Group:
         self.members = 0
         self.fails = False
         self.asked = threading.Semaphore(0)
-        self.went = threading.Semaphore(0)  # a commit has succeeded or failed
+        self.went = threading.Semaphore(0)  # released after a commit or its failure
         self.closed = threading.Event()
         self.clusters = {}
         self.events = []
@@ -547,12 +547,12 @@ class Group:
 
 
 def taken(semaphore):
-    """Wait until a semaphore was released."""
+    """Wait until the semaphore can be acquired."""
     wait_for(lambda: semaphore.acquire(blocking=False), "a release")
 
 
 class Committing:
-    """A committer that finishes each batch before the next batch ends."""
+    """A committer for which each commit has finished before the next one is requested."""
 
     def __init__(self, group):
         self.group = group
@@ -561,7 +561,7 @@ class Committing:
 
     def batch(self, end):
         """Commit the end of a batch, and return the group's committed offset."""
-        for _ in range(2):  # the second batch starts when the first is done
+        for _ in range(2):  # the second commit starts only when the first is done
             self.committer.commit({ORDERS: end}, "nightly")
             taken(self.group.asked)
         return self.group.ends().get(ORDERS)
@@ -587,8 +587,8 @@ def committing(group):
 
 
 @pytest.mark.contract("S7", "S8")
-def test_progress_and_losses_belong_to_the_data_cluster(group):
-    """The control topics may be on another cluster."""
+def test_commits_and_losses_are_looked_up_on_the_data_cluster(group):
+    """Commits and log starts use the data cluster, although control topics are on another."""
     stream = group.opened()
     at = offsets.render({ORDERS: 7})
     stream.plan({"start": at, "end": at, "latest": at, "ends": "no"})
@@ -638,7 +638,7 @@ def test_failed_commit_is_reported_once_and_retried_with_the_next_batch(
 
 
 @pytest.mark.contract("S7")
-def test_one_event_reports_uncommitted_progress_and_another_event_the_recovery(
+def test_one_event_reports_a_failed_commit_and_another_the_recovery(
     group,
 ):
     stream = group.opened()
@@ -668,10 +668,8 @@ def test_last_batch_is_committed_before_a_stream_closes(group, committing, fails
 
 
 @pytest.mark.contract("S7")
-def test_offsets_of_a_fleet_stay_if_the_group_was_not_queried_at_the_start(
-    group, committing
-):
-    """The cluster did not answer at the start, and all members of the fleet are stopped."""
+def test_commits_of_stopped_members_are_not_overwritten_by_a_stream(group, committing):
+    """At its start, the stream could not check the group, as the cluster did not answer."""
     group.committed[ORDERS] = 100, ""
     stream = committing()
     assert stream.batch(900) == 100
@@ -683,7 +681,7 @@ def test_offsets_of_a_fleet_stay_if_the_group_was_not_queried_at_the_start(
 @pytest.mark.parametrize(
     "meets", [True, False], ids=["at the same time", "between two batches"]
 )
-def test_offsets_of_a_fleet_that_started_later_stay_while_the_fleet_is_stopped(
+def test_commits_of_members_that_started_after_the_stream_are_not_overwritten(
     group, committing, meets
 ):
     stream = committing()
@@ -698,8 +696,8 @@ def test_offsets_of_a_fleet_that_started_later_stay_while_the_fleet_is_stopped(
 
 
 @pytest.mark.contract("S7")
-def test_newer_of_two_streams_with_one_group_commits(committing):
-    """The newer stream may be a restart; the older stream reports why it stops to commit."""
+def test_only_the_newer_of_two_streams_with_the_same_group_commits(committing):
+    """The newer one may be a restart; the older one reports why it no longer commits."""
     old = committing()
     assert old.batch(10) == 10
     new = committing()
@@ -715,7 +713,7 @@ def test_newer_of_two_streams_with_one_group_commits(committing):
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize("error", [SystemExit, ValueError])
 def test_hook_that_raises_does_not_stop_the_commits(group, error, caplog):
-    """The exit is logged, and the failure counts as reported."""
+    """The hook's SystemExit is logged, and the failure still counts as reported."""
     failures = []
 
     def raising(reason):
@@ -734,7 +732,7 @@ def test_hook_that_raises_does_not_stop_the_commits(group, error, caplog):
 
 
 @pytest.mark.contract("S7")
-def test_committed_offsets_are_those_of_a_completed_batch(lab):
+def test_offsets_are_committed_only_once_their_batch_is_complete(lab):
     ended = []
     (stream,) = lab.controller.bridge.streams()
     stream.on_end = ended.append
@@ -755,7 +753,7 @@ def test_committed_offsets_are_those_of_a_completed_batch(lab):
     ],
     ids=["member", "members", "a stopped fleet"],
 )
-def test_group_with_commits_of_others_is_refused(members, notes, refusal):
+def test_group_in_which_other_members_commit_is_refused(members, notes, refusal):
     with pytest.raises(SparkSettingError, match=f"commitGroup: group g {refusal}"):
         require_own("g", members, notes)
     require_own("g", 0, {ORDERS: f"{MARK} nightly"})

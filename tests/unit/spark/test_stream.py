@@ -38,7 +38,7 @@ def lab():
 
 
 @pytest.mark.contract("S1", "S2")
-def test_pause_affects_the_next_batch_and_a_resume_the_batch_after_that(lab):
+def test_pause_and_resume_each_take_effect_in_the_next_batch(lab):
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == {("orders", 0): 5, ("returns", 0): 8}
@@ -79,7 +79,7 @@ def test_offsets_of_the_official_source_are_read_and_written_in_its_format(
         ("other", "", False),
     ],
 )
-def test_plan_takes_one_question_unless_the_limiter_is_called_again(
+def test_plan_takes_one_question_unless_the_limiter_has_to_be_called(
     lab, limit, held, is_done
 ):
     if held:
@@ -89,14 +89,14 @@ def test_plan_takes_one_question_unless_the_limiter_is_called_again(
 
 
 def test_pause_during_the_planning_of_a_batch_is_obeyed(lab):
-    """The holds are read once more after the last wait."""
+    """The holds are read again after the last wait for a broker."""
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
 @pytest.mark.parametrize("why", ["hold", "trouble", "late"])
-def test_partition_that_only_the_limiter_found_is_held(lab, why):
-    """S1, S4: the official source looks up partitions again for a rate limit."""
+def test_new_partition_that_only_the_limiter_found_is_held_at_its_start(lab, why):
+    """S1, S4: to apply a rate limit, the official source looks up the partitions again."""
     if why == "hold":
         lab.controller.pause("orders")
     elif why == "trouble":
@@ -122,14 +122,14 @@ def test_unreadable_holds_are_reported_if_everything_is_held_already(lab):
 
 
 def test_resume_during_the_planning_of_a_batch_waits_for_the_next_batch(lab):
-    """The limiter was called with the starts of held partitions, and is not called again."""
+    """The limiter has already been called for this batch, and is not called again."""
     lab.controller.pause("orders")
     facts = lab.batch(START, LATEST, lambda: lab.controller.resume("orders"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
 def test_pause_during_the_wait_for_the_control_topics_is_obeyed(lab):
-    """Holds of this process are read after the holds of the control topics."""
+    """Holds placed in this process are read after the holds from the control topics."""
     lab.elsewhere.before_read = lambda: lab.controller.pause("orders")
     assert offsets.parse(lab.plan()["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
@@ -148,7 +148,7 @@ def test_unreadable_holds_hold_everything_and_are_reported(lab):
 
 
 def test_unreadable_holds_cannot_be_lifted(lab):
-    """The holds count as unreadable even if only the last plan could not read them."""
+    """The holds count as unreadable as soon as one plan could not read them in time."""
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
     lab.batch(START, LATEST)
@@ -165,7 +165,7 @@ def test_unreadable_holds_cannot_be_lifted(lab):
 
 
 def test_stream_with_holds_that_become_unreadable_is_not_quiet(lab):
-    """S4: the stream is not quiet during a batch, nor without a target."""
+    """S4: the stream is not quiet in its batch, nor afterwards until everything is held."""
     lab.batch(START, LATEST)
     assert lab.not_quiet() == ""
     lab.elsewhere.trouble = "no broker"
@@ -183,7 +183,7 @@ def test_stream_with_holds_that_become_unreadable_is_not_quiet(lab):
 
 
 def test_lag_of_the_last_plan_is_reported_while_the_next_plan_is_made(lab):
-    """A plan may take long without an answer of the broker, but the lag is not reset to 0."""
+    """A plan that waits for the broker does not reset the lag to 0."""
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
@@ -204,7 +204,7 @@ def test_other_pattern_may_still_cover_resumed_topics(lab):
     assert lab.batch(START, LATEST)["metric.held"] == "orders:0 returns:0"
 
 
-def test_handle_of_a_stopped_session_holds_nothing(lab):
+def test_handle_of_a_stopped_session_cannot_place_or_list_holds(lab):
     lab.controller.pause("orders")
     lab.controller.is_over = lambda: True
     for ask in (
@@ -232,7 +232,7 @@ def test_each_changed_plan_is_logged_in_one_line(lab):
     assert free.as_dict()["held"] == []
 
 
-def test_held_topic_that_is_gone_fails_the_query(lab):
+def test_deletion_of_a_held_topic_fails_the_query(lab):
     """Lost data fails the query even while the topic is held."""
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is deleted.*failOnDataLoss=false"):
@@ -256,7 +256,7 @@ def test_loss_is_reported_once_without_fail_on_data_loss(latest, reason):
     assert reason in str(event)
 
 
-def test_bad_option_is_refused_and_a_defect_gives_no_decision(lab):
+def test_bad_option_is_refused_and_a_defect_leaves_the_batch_undecided(lab):
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
     with pytest.raises(Undecided, match="KeyError"):
@@ -264,20 +264,20 @@ def test_bad_option_is_refused_and_a_defect_gives_no_decision(lab):
 
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
-def test_question_of_another_protocol_or_decider_gets_no_decision(lab, wrong):
+def test_question_with_another_protocol_or_decider_is_left_undecided(lab, wrong):
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
     answer = lab.controller.bridge.apply("plan", urlencode(facts))
     assert "verdict=none" in answer
 
 
-def test_unknown_question_gets_no_decision():
+def test_unknown_question_is_left_undecided():
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
 
-def test_stream_that_is_opened_again_is_the_same_stream(lab):
-    """The shim repeats its question if an answer came too late."""
+def test_stream_opened_twice_is_kept_as_one_stream(lab):
+    """The shim asks again if the answer came too late."""
     lab.ask("open", options="")
     assert lab.opened == ["1"]
 
@@ -290,7 +290,7 @@ def test_handle_explains_and_lists_holds_like_a_consumer(lab):
     assert lab.controller.explain("orders") == ()
 
 
-def test_block_of_the_handle_without_targets_is_refused(lab):
+def test_block_without_targets_is_refused(lab):
     """A block without targets would run without a hold."""
     topics = []
     with (
@@ -343,7 +343,7 @@ def test_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
 
 
 def test_stream_that_ended_before_it_was_opened_is_not_awaited(lab):
-    """The query has ended, but Spark does not always notify the query's sources."""
+    """The query is over, although Spark does not always notify its sources."""
     lab.ask("close")
     spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
@@ -356,7 +356,7 @@ def test_stream_that_ended_before_it_was_opened_is_not_awaited(lab):
 
 
 @pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True], ids=short)
-def test_wait_needs_a_finite_number_of_seconds(timeout):
+def test_wait_requires_a_finite_number_of_seconds(timeout):
     """A wait of NaN seconds would never end."""
     with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)
@@ -391,7 +391,7 @@ def test_ranges_are_valid_targets_as_on_the_command_line(lab):
 
 @pytest.mark.parametrize("question", ["plan", "freeze"])
 def test_run_that_ends_on_its_own_fails_if_the_holds_cannot_be_read(lab, question):
-    """Such a run would end successfully without having read anything."""
+    """Otherwise such a run would end successfully without having read any record."""
     if question == "freeze":
         lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
@@ -402,7 +402,7 @@ def test_run_that_ends_on_its_own_fails_if_the_holds_cannot_be_read(lab, questio
 
 
 class Lent:
-    """An object to lend, which records whether it is closed."""
+    """A shared object that records whether it has been closed."""
 
     is_closed = False
 
@@ -410,7 +410,7 @@ class Lent:
         self.is_closed = True
 
 
-def test_equal_objects_are_shared_until_the_last_user_returns_them():
+def test_object_with_an_equal_key_is_shared_until_its_last_user_returns_it():
     shared = Shared()
     users = [ExitStack() for _ in range(4)]
     first, second = (shared.lease("a", Lent, one) for one in users[:2])
@@ -425,7 +425,7 @@ def test_equal_objects_are_shared_until_the_last_user_returns_them():
     assert shared.lease("a", Lent, users[3]) is not first
 
 
-def test_next_user_makes_a_new_object_after_a_failure():
+def test_next_user_creates_a_new_object_after_a_failure():
     shared = Shared()
 
     def refuse():

@@ -1,4 +1,4 @@
-"""Tests the kit's cluster as a plain object with requests, responses and a test clock."""
+"""Tests the kit's cluster as a plain object, without sockets and with a test clock."""
 
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
@@ -41,8 +41,8 @@ def test_fetch_session_returns_only_changed_partitions():
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_fetch_that_ends_its_session_requests_its_own_partitions(epoch):
-    """Otherwise the request log would name held partitions of the old session."""
+def test_fetch_that_closes_its_session_is_logged_with_its_own_partitions(epoch):
+    """Otherwise the request log would name held partitions from the old fetch session."""
     cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     client.ask(fetch(session=(first.session_id, 1)), 11)
@@ -197,7 +197,7 @@ def test_cluster_responds_as_kafka_does(question):
     assert question(in_kit(*cluster_of())) == QUESTIONS[question]
 
 
-def test_restarted_broker_has_no_fetch_sessions():
+def test_restarted_broker_has_forgotten_its_fetch_sessions():
     """A client gets FETCH_SESSION_ID_NOT_FOUND, and starts another session."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")
@@ -221,7 +221,7 @@ def test_compaction_keeps_the_last_batch_of_a_producer_without_records():
 
 
 def test_tombstone_stays_for_delete_retention_ms():
-    """The time starts with the first compaction, because a member's clock may be wrong."""
+    """The time is measured from the first compaction, as a member's clock may be wrong."""
     cluster, clock = cluster_of()
     settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
     cluster.create_topic("t", 1, settings)

@@ -52,7 +52,7 @@ def test_restarted_broker_is_empty():
     broker = EmbeddedBroker()
     for _ in range(2):
         with broker, closing(Clients(broker)):
-            # An existing topic would be refused.
+            # The call would raise an error if the topic still existed.
             broker.create_topic("again", partitions=2)
 
 
@@ -150,7 +150,7 @@ def broken(broker, fault):
 
 
 def end_test(broker, failure):
-    """Call the plugin's hook as pytest does after a test, and return the test's report."""
+    """Call the plugin's hook as pytest does after a test, and return the report."""
     item = SimpleNamespace(funcargs={"kafka_broker": broker})
     hook = fixtures.pytest_runtest_makereport(item, SimpleNamespace(excinfo=failure))
     next(hook)
@@ -167,8 +167,8 @@ def test_only_a_failed_test_heals_the_broker(monkeypatch, failure):
     assert healed == ([] if failure is None else [broker])
 
 
-def test_failed_test_may_have_stopped_the_broker():
-    """An error of the fixture would hide the test's failure behind an INTERNALERROR."""
+def test_report_of_a_failed_test_is_returned_even_if_the_test_stopped_the_broker():
+    """An error in the plugin's hook would hide the test's failure behind an INTERNALERROR."""
     with EmbeddedBroker() as broker:
         pass
     assert end_test(broker, AssertionError()) == SimpleNamespace(skipped=False)

@@ -9,7 +9,7 @@ SESSION, REBALANCE = 10.0, 60.0
 
 
 class CoordinatorLab:
-    """A group and the responses that its members received."""
+    """A simulated group, and the responses that its members have received."""
 
     def __init__(self):
         self.clock = Clock()
@@ -69,7 +69,7 @@ def lab():
 
 @pytest.fixture
 def two(lab):
-    """Let a, the leader, and b join generation 2 without a sync."""
+    """Return a group in which members a (the leader) and b have joined, but not synced."""
     lab.join("a")
     lab.join("b")
     lab.join("a")
@@ -157,7 +157,7 @@ def test_second_member_with_a_static_id_fences_the_first(lab):
     old = lab.ids["a"]
     lab.sync("a", a=b"A")
     lab.join("b", instance_id="one")
-    assert lab.joins["b"][-1].leader == old  # the new member does not assign
+    assert lab.joins["b"][-1].leader == old  # the new member does not assign partitions
     assert lab.joins["b"][-1].generation == 1
     lab.sync("b")
     assert lab.syncs["b"] == [(0, b"A")]
@@ -170,7 +170,7 @@ def test_second_member_with_a_static_id_fences_the_first(lab):
 
 
 def test_live_leader_that_does_not_join_is_replaced(lab):
-    """A static member stays in the group, and a member that has joined assigns (KIP-345)."""
+    """The old leader is static, so it stays a member; another member assigns (KIP-345)."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
     lab.join("b")
@@ -182,7 +182,7 @@ def test_live_leader_that_does_not_join_is_replaced(lab):
 
 
 def test_rebalance_without_joins_waits_for_static_members(lab):
-    """A static member can still join, into the next generation."""
+    """A static member can still join, and is then in the next generation."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
     lab.join("b")
@@ -201,8 +201,8 @@ def test_member_that_never_syncs_is_removed_from_a_stable_group(two):
     assert two.group.state is GroupState.PREPARING
 
 
-def test_static_member_that_replaces_a_member_without_a_sync_must_sync(lab):
-    """Otherwise the group would stay stable with a member that reads nothing."""
+def test_static_member_that_replaces_an_unsynced_member_must_sync(lab):
+    """Otherwise the group would stay stable with a member that reads no partition."""
     lab.join("a")
     for name in ("b", "c"):
         lab.join(name, instance_id=name)
@@ -215,7 +215,7 @@ def test_static_member_that_replaces_a_member_without_a_sync_must_sync(lab):
 
 
 def test_member_that_prefers_another_protocol_starts_a_rebalance(lab):
-    """The protocols are the same, but members vote by the order of protocols."""
+    """The protocols are the same, but their order is the member's vote."""
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"range": b"", "sticky": b""})
     lab.join("a", protocols={"range": b"", "sticky": b""})
@@ -239,7 +239,7 @@ class TestCoordinatorMoves:
         assert stable.group.members == (stable.ids["a"], stable.ids["b"])
         assert stable.beat("b") == _codes.NONE
 
-    def test_unstored_generation_number_is_used_again(self, two):
+    def test_number_of_a_generation_that_was_not_stored_is_used_again(self, two):
         """No member of the unstored generation received an assignment."""
         two.sync("a", a=b"A", b=b"B")
         two.sync("b")

@@ -69,7 +69,7 @@ def test_project_that_does_not_load_the_plugin_has_no_fixtures(pytester):
 
 
 class Container:
-    """An object with the method of testcontainers' ``KafkaContainer``."""
+    """An object with the same method as ``KafkaContainer`` in testcontainers."""
 
     def get_bootstrap_server(self):
         return "localhost:49153"
@@ -89,8 +89,8 @@ def test_broker_may_be_an_address_or_an_object_with_an_address(given, expected):
     assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
 
 
-def test_broker_of_the_kit_is_returned_unchanged():
-    """A broker of the kit knows more than its address."""
+def test_broker_from_the_kit_is_returned_unchanged():
+    """A broker from the kit offers more than its address."""
     broker = EmbeddedBroker()
     assert broker_of(broker) is broker
 

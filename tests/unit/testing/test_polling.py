@@ -34,7 +34,7 @@ def both_polled(*consumers):
     return lambda: all(one.polled.is_set() for one in consumers)
 
 
-def test_single_consumer_needs_no_list_and_silent_consumers_return_no_records():
+def test_poll_until_accepts_one_consumer_and_omits_records_of_silent_consumers():
     one, silent = Counting(0), Counting(1000)
     records = poll_until(one, both_polled(one, silent), silently=silent)
     assert records == list(range(len(records)))
@@ -73,6 +73,6 @@ def test_object_that_cannot_poll_is_refused(given):
 
 
 def test_condition_that_is_not_callable_is_refused():
-    """A value, such as an assignment, would never change."""
+    """A value that is not a function, such as an assignment, would never change."""
     with pytest.raises(TypeError, match="the condition is a function"):
         poll_until([], set())

@@ -25,7 +25,7 @@ def test_embedded(kafka_broker): pass
 
 
 class Chosen:
-    """A plugin that applies the markers for a kind, like the suite's conftest."""
+    """A plugin that applies the markers for one kind of broker, like the suite's conftest."""
 
     def __init__(self, kind):
         self._kind = kind

@@ -44,7 +44,7 @@ def ok(_record, _context):
 
 
 class Failing:
-    """A handler that raises the exceptions given for each value, in order."""
+    """A handler that raises, in order, the exceptions given for a record's value."""
 
     def __init__(self, **errors):
         self.errors = errors
@@ -90,7 +90,7 @@ def test_same_records_give_the_same_run():
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_skip_passes_over_a_record_and_block_stops_its_partition():
+def test_exhausted_record_is_skipped_or_blocks_its_partition():
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]
@@ -117,7 +117,7 @@ def test_events_and_contexts_name_a_partition_of_a_topic_named_re_as_a_target():
     assert named == {"re:re:3"}
 
 
-def test_dead_letters_have_record_error_and_letter():
+def test_dead_letter_in_the_result_has_its_record_error_and_message():
     handler = Failing(bad=[Reject("no")])
     records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
     producer = SimpleNamespace(send=lambda *_a, **_k: pytest.fail("it was used"))
@@ -134,7 +134,7 @@ def test_dead_letters_have_record_error_and_letter():
 
 
 def test_callable_can_receive_the_dead_letters():
-    """A Reject applies the policy, and another exception causes another call."""
+    """If the callable raises Reject, ``on_exhausted`` applies; other errors are retried."""
     taken = []
 
     def sink(record, failure):
@@ -198,7 +198,7 @@ def test_coroutine_handler_is_run():
 
 
 def test_context_variables_and_cancellation_end_with_a_coroutine():
-    """As in a worker, other records are not affected."""
+    """As in a worker, the next record sees neither the variable nor the cancellation."""
     bound = contextvars.ContextVar("bound", default="")
     found = []
 
@@ -280,7 +280,7 @@ def test_interrupts_and_pytest_failures_are_raised():
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
 
 
-def test_pause_delays_its_topic_and_uses_no_attempt():
+def test_pause_delays_its_topic_and_does_not_count_as_an_attempt():
     """Other topics continue, and the paused record is delivered before later records."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
@@ -290,7 +290,7 @@ def test_pause_delays_its_topic_and_uses_no_attempt():
 
 
 def test_open_breaker_is_probed_at_growing_intervals():
-    """The breaker probes with one record, and the record's attempt number stays."""
+    """Each probe handles one record, and does not count as an attempt."""
     down = [ConnectionError("down")] * 6
     breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
     run = run_worker(Failing(a=down), [make_record("a")], retry=PLAIN, breaker=breaker)
@@ -329,7 +329,7 @@ def test_lifespan_is_entered_before_the_run_and_exited_afterwards():
     assert (run.calls, len(run.left)) == ([], 1)
 
 
-def test_partial_batch_waits_for_batch_within():
+def test_partial_batch_waits_as_long_as_batch_within():
     """A full batch does not wait."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
     assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]
@@ -366,7 +366,7 @@ def test_record_above_max_ratio_does_not_become_a_dead_letter():
 
 
 def test_refused_dead_letter_keeps_the_handlers_error():
-    """The handler's exception is the cause, and the message does not advise dead_letter=."""
+    """The handler's error is the cause; the message does not suggest ``dead_letter=``."""
     refused = Reject("too odd")
 
     def sink(_record, _failure):
@@ -384,8 +384,8 @@ def test_refused_dead_letter_keeps_the_handlers_error():
     assert "give dead_letter" not in str(run.error)
 
 
-def test_future_of_a_sink_is_awaited():
-    """The sink is called again after a future with an error."""
+def test_future_returned_by_a_dead_letter_callable_is_awaited():
+    """If the future has an error, the dead-letter callable is called again."""
     failed = Future()
     failed.set_exception(TimeoutError("not acknowledged"))
     good = Future()
@@ -396,8 +396,8 @@ def test_future_of_a_sink_is_awaited():
     assert (len(run.dead_letters), run.seconds, futures) == (1, 1.0, [])
 
 
-def test_record_without_an_acknowledged_dead_letter_is_left(monkeypatch):
-    """The run ends instead of waiting forever."""
+def test_record_whose_dead_letter_is_not_acknowledged_is_left(monkeypatch):
+    """The run does not wait forever; it ends, and the record is not completed."""
     monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
     settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)

@@ -1,4 +1,4 @@
-"""Tests when the end of a transaction takes effect, and on which offsets."""
+"""Tests when the end of a transaction takes effect, and which offsets it affects."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.harness.testing.requests import (
 )
 
 GROUP = "g"
-ENDED = 10.0  # seconds after which a transaction's end is written everywhere
+ENDED = 10.0  # seconds until a transaction's end has been written to all partitions
 
 
 def test_end_of_a_transaction_is_acknowledged_before_it_takes_effect():
@@ -64,7 +64,7 @@ def test_transaction_that_exceeds_its_timeout_is_aborted_and_its_producer_fenced
     assert writer.adds() == writer.ends(is_committed=True) == _codes.PRODUCER_FENCED
 
 
-def test_broker_that_does_not_coordinate_a_transaction_refuses_its_requests():
+def test_broker_that_is_not_the_coordinator_of_a_transaction_refuses_its_requests():
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     cluster.nodes.move_coordinator(TRANSACTION, writer.id, 2)
@@ -73,7 +73,7 @@ def test_broker_that_does_not_coordinate_a_transaction_refuses_its_requests():
 
 
 @pytest.mark.parametrize("gone", ["topic", "group"])
-def test_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
+def test_transaction_does_not_commit_offsets_for_a_deleted_topic_or_group(gone):
     """Otherwise a group could start at a wrong offset of a new topic of the same name."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
@@ -88,8 +88,8 @@ def test_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
     assert cluster.committed(GROUP) == {}
 
 
-def test_deleting_records_keeps_later_aborted_transactions():
-    """Otherwise readers of committed records would get aborted records."""
+def test_deletion_of_records_keeps_the_list_of_later_aborted_transactions():
+    """Otherwise a reader with ``read_committed`` would get aborted records."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     log = cluster.log(writer.topic, 0)

@@ -92,20 +92,20 @@ def test_transaction_with_a_truncated_end_is_open_again():
     [
         (-1, (-1, -1)),
         (0, (0, 5)),
-        (1, (0, 5)),  # the leader of this epoch wrote nothing
+        (1, (0, 5)),  # the leader in this epoch wrote no records
         (2, (2, 8)),
         (3, (3, 12)),
         (4, (-1, -1)),
     ],
 )
-def test_epoch_ends_where_the_next_epoch_wrote(epoch, found):
+def test_leader_epoch_ends_at_the_first_record_of_a_later_epoch(epoch, found):
     epochs = LeaderEpochs()
     for start in (5, 5, 8):
         epochs.begin(start)
     assert epochs.end_of(epoch, 12) == found
 
 
-def test_epoch_without_remaining_records_ends_at_the_log_start():
+def test_leader_epoch_whose_records_were_deleted_ends_at_the_log_start():
     epochs = LeaderEpochs()
     for start in (5, 8):
         epochs.begin(start)

@@ -62,7 +62,7 @@ TP = TopicPartition("orders", 3)
 
 
 def use(*values: object) -> None:
-    """Take values, so that the checker does not report them as unused."""
+    """Accept any values, so that the checker does not report them as unused."""
 
 
 def construct() -> None:
@@ -126,7 +126,7 @@ def place(consumer: SafeConsumer) -> None:
     use(block)
     with consumer.held("orders") as nothing:
         assert_type(nothing, None)
-    # A target of any type passes the checker. kafka-python ships no types, so its
+    # The checker accepts a target of any type: kafka-python ships no types, so its
     # TopicPartition is Any, and a union with Any accepts everything.
     consumer.pause(TP, "ops", reason=5)  # type: ignore[arg-type]  # must be refused
     consumer.pause(TP, until=5)  # type: ignore[call-arg]  # must be refused
@@ -188,7 +188,7 @@ def hold(one: Hold) -> None:
 
 
 def errors() -> None:
-    """Catch our errors by one class, or by the class that an existing handler names."""
+    """Check that our errors have a common base class, and the bases that users catch."""
     ours: list[type[SafeConsumerError]] = [NotConsumedError, RecordFailedError]
     values: list[type[ValueError]] = [HoldSettingError, IllegalTargetError]
     not_here: type[NotConsumedError] = IllegalTargetError
@@ -200,7 +200,7 @@ def errors() -> None:
 
 
 def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer], None]:
-    """Pass our class to code that was written for upstream's."""
+    """Pass our consumer to code that was written for upstream's consumer."""
     return function
 
 
@@ -375,6 +375,6 @@ def scopes(hold: Hold) -> str:
 
 
 def steer(failure: Failure) -> None:
-    """Distinguish errors from exceptions that control a worker."""
+    """Distinguish ordinary errors from exceptions that control a worker."""
     assert_type(failure.attempts, int)
     use(isinstance(failure.error, WorkerControl))

@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests of workers."""
+"""Fixtures for the unit tests of workers."""
 
 import gc
 
@@ -10,7 +10,7 @@ def collect():
     """
     Return a function that collects only the test's garbage, because a full scan is slow.
 
-    Older objects, which the collection of tests created, stay frozen.
+    Objects that existed before the test stay frozen.
     """
     gc.freeze()
     return gc.collect

@@ -29,7 +29,7 @@ def ours(consumer):
     return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
 
 
-def test_turn_reads_no_hold_of_other_owners(consumer, monkeypatch):
+def test_turn_does_not_read_holds_of_other_owners(consumer, monkeypatch):
     client = ConsumerClient(consumer)
     client.hold(OWNERS, {})  # the first turn looks for holds of an earlier worker
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
@@ -59,7 +59,7 @@ def test_lifted_hold_of_the_worker_is_placed_again(consumer):
 
 
 @pytest.mark.parametrize("stands", [False, True])
-def test_hold_interrupted_while_placed_is_settled_by_the_next_turn(
+def test_next_turn_corrects_a_hold_whose_placement_was_interrupted(
     consumer, monkeypatch, *, stands
 ):
     client = ConsumerClient(consumer)

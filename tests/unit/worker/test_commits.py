@@ -1,4 +1,4 @@
-"""Tests the lag of commits, and the time since the first refusal."""
+"""Tests the lag of commits, and the time since the first failed commit."""
 
 from types import SimpleNamespace
 
@@ -27,12 +27,12 @@ def client():
 
 @pytest.fixture
 def commits(client, clock):
-    """Return the commits of a client that has no offsets yet."""
+    """Return a ``Commits`` object for a client that has not committed any offset yet."""
     return Commits(client, KeptRecords(clock), Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):
-    """An ownership that forgets its committed offset after the first read."""
+    """An ownership whose committed offset is reset as soon as it has been read once."""
 
     @property
     def committed(self):
@@ -45,15 +45,17 @@ class Forgets(Epoch):
         self.__dict__["floor"] = floor
 
 
-def test_reset_during_the_count_of_the_lag_gives_zero(commits):
+def test_lag_is_zero_if_a_reset_happens_while_the_lag_is_computed(commits):
     commits._kept.epochs[TP] = epoch = Forgets(TP, 1, 1, 0, Progress(7), 0.0)
     epoch.committed = 2
     assert commits.lag() == 5
     assert commits.lag() == 0
 
 
-def test_failing_seconds_count_from_the_first_refusal(commits, client, clock):
-    """The count ends once a commit succeeds, or once no offset is left to commit."""
+def test_failing_seconds_are_measured_from_the_first_failed_commit(
+    commits, client, clock
+):
+    """The time is 0 again once a commit succeeds or no offset remains to be committed."""
     epoch = commits._kept.open(TP, 1, 0, 7)
 
     def refuse(*_):

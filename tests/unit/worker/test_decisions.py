@@ -14,7 +14,7 @@ from tests.harness.chance import by_day
 
 @frozen
 class Out:
-    """The attributes of a task that progress reads."""
+    """A fake task with the attributes that ``Progress`` reads."""
 
     ordinals: list[int]
     records: list[None]
@@ -87,7 +87,7 @@ def test_record_is_found_by_its_ordinal_after_other_records_are_released(polls):
         assert progress.came_at(first) == now
 
 
-def test_forgotten_records_may_be_admitted_again():
+def test_records_that_were_given_back_may_be_added_again():
     progress = Progress(0)
     admit(progress, 0, 3)
     admit(progress, 5, now=1.0)
@@ -100,7 +100,7 @@ def test_forgotten_records_may_be_admitted_again():
 
 
 def test_position_is_reached_once_all_records_before_it_are_complete():
-    """Until then, the next offset and the offset to commit stay unchanged."""
+    """Until then, the next offset and the offset to commit do not change."""
     progress = Progress(0)
     admit(progress, 0, 1)
     for ordinal in (1, 0):
@@ -112,7 +112,7 @@ def test_position_is_reached_once_all_records_before_it_are_complete():
 
 
 def test_size_counts_key_value_headers_and_overhead():
-    """A missing key, value or header counts nothing."""
+    """A missing key, value or header does not add to the size."""
     assert sizes_of(records(5, 6, 7)) == [SIZE] * 3
     assert SIZE == 12 + OVERHEAD_BYTES
 
@@ -126,10 +126,10 @@ def test_size_counts_key_value_headers_and_overhead():
     st.floats(0.0, 5_000.0),
     st.integers(1, 50),
 )
-def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one argument for each value
+def test_credit_exceeds_neither_the_limit_nor_the_size_of_a_poll(  # noqa: PLR0913, PLR0917 - one argument for each value
     limit, size, kept, held_bytes, average, most
 ):
-    """Some credit remains while the worker has room."""
+    """The credit is positive exactly while the worker has room for more records."""
     limits = Limits(records=limit, bytes=size)
     room = credit(limits, Load(kept, held_bytes), average, most)
     assert 0 <= room <= most
@@ -137,8 +137,8 @@ def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one arg
     assert (room > 0) == (kept < limit and held_bytes < size)
 
 
-def test_marks_have_hysteresis():
-    """Polling stops at the high mark, and continues at the low mark."""
+def test_polling_stops_at_the_high_mark_and_continues_at_the_low_mark():
+    """The marks apply separately to the number and to the size of the records."""
     both = marks(Limits(records=10, bytes=1000))
     assert not both.is_throttled(Load(9, 999), was=False)
     assert both.is_throttled(Load(10, 0), was=False)
@@ -150,16 +150,16 @@ def test_marks_have_hysteresis():
 
 @by_day(30)
 @given(st.integers(1, 40), st.floats(0.0, 0.999))
-def test_waits_stay_within_their_bounds(failures, draw):
-    """A wait is between half and all of its full length."""
+def test_retry_delays_stay_within_their_bounds(failures, draw):
+    """Jitter shortens a wait by at most half."""
     retry = Retry(first=0.5, factor=2.0, most=30.0)
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
     assert full / 2 <= retry.delay(failures, draw) <= full
     assert full == Retry(jitter=False).delay(failures, draw)
 
 
-def test_durations_are_counted_by_their_mean():
-    """Each record of a call counts with an equal share of the call's time."""
+def test_durations_in_a_call_are_counted_as_the_mean_per_record():
+    """Each record in a call is counted with an equal share of the call's duration."""
     durations = Durations()
     durations.add(0.4, 8)
     durations.add(0.3, 1)
@@ -170,8 +170,8 @@ def test_durations_are_counted_by_their_mean():
     assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}
 
 
-def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
-    """A ratio of few records has no effect."""
+def test_dead_letter_ratio_is_exceeded_only_above_the_limit():
+    """The ratio has no effect while it is based on only a few records."""
     failing = FailureRatio()
     for _ in range(3):
         failing = failing.failed()
@@ -183,7 +183,7 @@ def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
     assert "3 of the last 100 records failed for good" in why
 
 
-def test_smaller_sample_takes_effect_sooner():
+def test_ratio_with_a_smaller_sample_takes_effect_sooner():
     failing = FailureRatio(sample=10).succeeded(8).failed()
     assert failing.exceeds(0.05) is None
     why = failing.failed().exceeds(0.05) or ""
@@ -209,10 +209,10 @@ def test_six_dead_letters_without_a_success_exceed_the_ratio():
     share=st.floats(0.0, 1.0),
     phase=st.floats(0.0, 1.0, exclude_max=True),
 )
-def test_steady_rate_below_the_limit_never_counts_as_exceeded(
+def test_steady_failure_rate_below_the_limit_never_exceeds_the_limit(
     sample, limit, share, phase
 ):
-    """In a sample, an evenly spread rate is off by two records at most."""
+    """In any sample, evenly spread failures exceed their rate by at most two records."""
     rate = share * max(0.0, limit - 2 / sample)
     failing = FailureRatio(sample)
     for number in range(35 * sample):
@@ -221,8 +221,8 @@ def test_steady_rate_below_the_limit_never_counts_as_exceeded(
         assert failing.exceeds(limit) is None, (number, failing)
 
 
-def test_ratio_of_dead_letters_forgets_old_records():
-    """Twenty thousand good records long ago do not outweigh today's failures."""
+def test_dead_letter_ratio_forgets_old_records():
+    """Twenty thousand old successes do not outweigh recent failures."""
     failing = FailureRatio().succeeded(20_000)
     letters = 0
     while failing.exceeds(0.1) is None:

@@ -20,7 +20,7 @@ def readers(function):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_reader_created_in_a_forked_child_waits_for_no_thread_of_the_parent():
+def test_reader_created_in_a_forked_child_does_not_wait_for_a_parents_thread():
     entered, leave = threading.Event(), threading.Event()
 
     def decode(data):
@@ -56,7 +56,7 @@ def test_readers_take_their_locks_in_the_same_order_for_keys_and_values():
 
 
 def test_functions_of_a_module_have_separate_locks():
-    """The ``__self__`` of such a function is the module."""
+    """The lock is not chosen by ``__self__``, which is the module for such functions."""
     assert readers(pickle.loads)._locks != readers(pickle.dumps)._locks
 
 
@@ -96,7 +96,7 @@ def test_readers_can_be_sent_to_another_process():
 def test_batch_with_unreadable_records_passes_the_other_records_to_the_handler(
     values, named, expected, *, is_async
 ):
-    """The handler's indexes are translated into indexes of the whole batch."""
+    """Indexes in the handler's ``BatchFailure`` are mapped to indexes of the whole batch."""
 
     def handle(records, _context):
         assert [one.value for one in records] == [int(v) for v in values if v != "x"]

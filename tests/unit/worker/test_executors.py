@@ -43,7 +43,7 @@ def exhausted(made):
 
 
 def names_none(_records, _context):
-    """Raise an empty failure, like code that collects failures and always raises."""
+    """Raise a ``BatchFailure`` without records, like code that raises even without errors."""
     raise BatchFailure({})
 
 
@@ -57,7 +57,7 @@ async def _names_none():
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_batch_failure_without_records_completes_the_batch(executor):
+def test_batch_failure_that_names_no_record_completes_the_batch(executor):
     handle = names_none_in_a_group if executor == "asyncio" else names_none
     with executing(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
         made.finish(5)
@@ -65,7 +65,7 @@ def test_batch_failure_without_records_completes_the_batch(executor):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_failed_call_adds_no_time_to_other_records(monkeypatch, executor):
+def test_duration_of_a_failed_call_is_not_added_to_other_records(monkeypatch, executor):
     clock = Clock()
     for module in (calls, aio):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
@@ -107,7 +107,7 @@ async def cancels_itself(record, _context):
 
 
 def raises_cancelled(record, _context):
-    """Raise the cancellation that ended the handler's own loop."""
+    """Raise a ``CancelledError``, as if the handler's own event loop had been cancelled."""
     if record.offset == 1:
         raise asyncio.CancelledError
 
@@ -134,7 +134,7 @@ def test_cancelled_handler_fails_its_record(executor, handle, batch):
         made.finish(4)
         assert made.decisions.fatal is None
         assert exhausted(made) == [1]
-        assert made.kept.done == 4  # the failed record counts, too
+        assert made.kept.done == 4  # including the failed record
 
 
 def test_handler_that_cancels_its_task_and_returns_completes_its_record():
@@ -153,7 +153,7 @@ def test_handler_that_cancels_its_task_and_returns_completes_its_record():
     assert begun == [0, 1, 2, 3]
 
 
-def test_late_cancellation_by_an_earlier_handler_fails_no_other_record():
+def test_late_cancellation_by_an_earlier_handler_does_not_fail_another_record():
     """The interrupted record is returned to the queue and handled again."""
     begun = []
 
@@ -178,7 +178,9 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # the loop runs a few times even without a wait
+            await asyncio.sleep(
+                0.01
+            )  # unawaited tasks would still run for a few turns of the loop
             ended.append(number)
 
     left = set()
@@ -193,7 +195,7 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
 
 
 class _Bare:
-    """An awaitable with an iterator that has only the required ``__next__``."""
+    """An awaitable whose iterator has only ``__next__``, not ``send`` or ``throw``."""
 
     def __init__(self, waits_for):
         self._waits_for = waits_for
@@ -227,7 +229,7 @@ def test_custom_awaitable_is_awaited(then):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_stack_of_a_running_sink_is_shown(executor):
+def test_stack_of_a_running_dead_letter_call_is_shown(executor):
     begun, go_on = threading.Event(), threading.Event()
 
     def sink(_record, _failure):
@@ -255,7 +257,7 @@ def test_stack_of_a_running_sink_is_shown(executor):
 
 
 class MadeBy:
-    """A handler that another process unpickles by calling a function."""
+    """A handler; unpickling it in another process calls a function."""
 
     def __init__(self, call, *args):
         self.made_by = call, args
@@ -268,20 +270,20 @@ class MadeBy:
 
 
 HANGS = MadeBy(signal.pause)
-# A handler with a pickle that is larger than the pipe to the process.
+# A handler whose pickle does not fit into the buffer of the pipe to the process.
 HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 
 
 @pytest.mark.parametrize(
     "handle", [HANGS, HANGS_WITH_A_TABLE], ids=["alone", "with a table"]
 )
-def test_process_that_hangs_in_its_import_stops_the_worker(handle, monkeypatch):
+def test_process_that_hangs_during_its_import_stops_the_worker(handle, monkeypatch):
     """No record counts as failed, and no record is skipped."""
     first_message = processes.Processes._first_message
 
     def soon(runner, child):
-        # The limit applies once the process has started, as the start may take long on
-        # a busy machine.
+        # The short limit is set only after the process has started, because starting
+        # may take long on a busy machine.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_message(runner, child)
 
@@ -303,7 +305,7 @@ def test_process_that_hangs_in_its_import_stops_the_worker(handle, monkeypatch):
 def test_process_that_cannot_be_started_does_not_delay_a_stop(
     start_seconds, monkeypatch
 ):
-    """A process that starts late is killed."""
+    """If the process starts after all, it is killed."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
     with executing("process", HANGS, **how) as made:
@@ -316,7 +318,7 @@ def test_process_that_cannot_be_started_does_not_delay_a_stop(
             def start():
                 begun.set()
                 go_on.wait()
-                del process.start  # the process is pickled with its attributes
+                del process.start  # this attribute must not be pickled with the process
                 process.start()
                 started.append(process)
 
@@ -341,8 +343,10 @@ def test_process_that_cannot_be_started_does_not_delay_a_stop(
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_process_that_exits_in_its_import_during_a_stop_causes_no_failure(monkeypatch):
-    """A Ctrl-C goes to all processes, and may reach the worker slightly later."""
+def test_exit_of_a_process_during_its_import_is_not_a_failure_during_a_stop(
+    monkeypatch,
+):
+    """Ctrl-C signals all processes; the worker may receive it slightly later than others."""
     monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as after a Ctrl-C, which goes to all processes
     with executing("process", ends, count=1, **ONCE) as made:
@@ -374,7 +378,7 @@ class NotesItsAttempt:
         return [[int(one) for one in line.split()] for line in lines]
 
 
-def test_killed_idle_process_fails_no_record(tmp_path):
+def test_kill_of_an_idle_process_does_not_fail_any_record(tmp_path):
     """Another process handles the next record, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
     with executing("process", handle, count=1, **ONCE) as made:
@@ -383,7 +387,7 @@ def test_killed_idle_process_fails_no_record(tmp_path):
         runner = made.runner
         (child,) = runner._children.values()
         end_of(child.process)
-        made.finish(2)  # the first record again, and one more
+        made.finish(2)  # handles the first record again, and one more record
         assert exhausted(made) == []
         assert made.decisions.retries == 0
         died = [one for one in made.events if one.name == "worker_process_died"]
@@ -400,12 +404,14 @@ def cannot_be_left():
 def test_process_that_exits_instead_of_handling_a_record_is_replaced(
     tmp_path, monkeypatch
 ):
-    """The exit of the process fails its record, but the error of the lifespan does not."""
+    """The record fails because its process exits, not because its lifespan raises on exit."""
     handle = NotesItsAttempt(tmp_path)
     asked = []
 
     def end_the_first(question):
-        if question is not handle:  # the handler is pickled first, as a check
+        if (
+            question is not handle
+        ):  # the worker first checks that the handler can be pickled
             asked.append(question)
         return pickle.dumps(None if len(asked) == 1 else question)
 
@@ -422,15 +428,15 @@ def test_process_that_exits_instead_of_handling_a_record_is_replaced(
 
 
 @pytest.mark.parametrize("where", ["_start_child", "_first_message"])
-def test_failure_to_start_a_process_fails_no_record(where):
-    """A process may fail to start because of too many open files or an unreadable message."""
+def test_failure_to_start_a_process_does_not_fail_its_record(where):
+    """Starting may fail because of too many open files or an unreadable first message."""
 
     def fail(*_its):
         raise RuntimeError(FROM_OUTSIDE)
 
     before = set(multiprocessing.active_children())
-    # One slot and one record, because with two slots the next process may be starting
-    # when the first is given up.
+    # One slot and one record, because with two slots a second process may be starting
+    # while the worker gives up the first.
     with executing("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
@@ -445,7 +451,7 @@ def test_failure_to_start_a_process_fails_no_record(where):
 
 
 def test_answer_left_in_the_pipe_is_not_read_as_the_next_answer(tmp_path, monkeypatch):
-    """The worker stops the process if the wait for its answer fails."""
+    """If waiting for a process's answer fails, the worker stops that process."""
     handle = NotesItsAttempt(tmp_path)
     with executing("process", handle, count=1, retry=Retry(first=0.01)) as made:
         wait, first = processes._Child.has_message, []
@@ -486,7 +492,7 @@ class StartsAProcess:
             os.write(reported, b".")
             signal.pause()
             os._exit(0)
-        os.read(ready, 1)  # the child has reset its signals by now
+        os.read(ready, 1)  # the child has now reset its signal handlers
         os.kill(forked, signal.SIGTERM)
         _, status = os.waitpid(forked, 0)
         os.kill(os.getpid(), signal.SIGTERM)  # a handler's process ignores this signal
@@ -511,7 +517,7 @@ class TwoRejectedError(Reject):
 
 
 class SoonError(RetryLater):
-    """A delay with another constructor, and an attribute that cannot be pickled."""
+    """A ``RetryLater`` with another constructor and an attribute that cannot be pickled."""
 
     def __init__(self, _why, _who):
         super().__init__(7.0)
@@ -541,7 +547,7 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
     ],
 )
 def test_error_from_a_process_keeps_its_class(error, kind, args):
-    """``never=`` and ``except`` therefore mean the same as in threads."""
+    """``never=`` and ``except`` therefore match the same errors as with threads."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([packed(error), packed(batch)])
     came, came_as_batch = pickle.loads(sent)  # noqa: S301 - our own data
@@ -554,7 +560,7 @@ def test_error_from_a_process_keeps_its_class(error, kind, args):
         assert any(type(error).__name__ in note for note in one.__notes__)
 
 
-def test_error_sent_repeatedly_has_one_note_with_its_stack():
+def test_error_that_is_pickled_repeatedly_has_one_note_with_its_stack():
     error = ConnectionError("the client is closed")
     error.add_note("its own")
     for _ in range(120):
@@ -580,7 +586,7 @@ def raise_an_error_of_a_plugin(record, _context):
 
 
 def raise_an_error_of_a_plugin_for_each(records, context):
-    """Raise such an error for each record of the batch."""
+    """Raise, for each record of the batch, an error that only this process can import."""
     failed = {}
     for at, record in enumerate(records):
         try:
@@ -624,5 +630,5 @@ def test_task_that_ignores_cancellation_does_not_delay_a_stop():
     with executing("asyncio", handle, count=1) as made:
         made.finish(1)
         made.runner.stop(0.05)
-    for task in left:  # otherwise Python warns that the task was destroyed
+    for task in left:  # otherwise Python warns that a pending task was destroyed
         task.get_coro().close()

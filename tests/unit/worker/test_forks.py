@@ -78,7 +78,7 @@ def returns(): ...
         pytest.param(lambda: os._exit(3), 3, id="os._exit(3)"),
     ],
 )
-def test_forked_child_exits_at_the_end_of_the_call_and_handles_no_record(
+def test_forked_child_exits_at_the_end_of_the_call_without_handling_records(
     tmp_path, in_child, status, batch, executor
 ):
     handle = Forking(tmp_path, in_child)
@@ -89,7 +89,7 @@ def test_forked_child_exits_at_the_end_of_the_call_and_handles_no_record(
     assert handle.handled() == [*range(RECORDS)]
 
 
-def test_traceback_of_child_is_printed(tmp_path, capfd):
+def test_traceback_of_a_forked_child_is_printed(tmp_path, capfd):
     with executing("thread", Forking(tmp_path, fails), count=1) as made:
         made.finish(RECORDS)
     assert "ValueError: planted" in capfd.readouterr().err
@@ -141,7 +141,7 @@ def test_second_signal_restores_the_previous_signal_handlers():
     assert seen == [(1, False), (2, True)]
 
 
-def test_counts_in_a_forked_child_wait_for_no_thread_of_the_parent():
+def test_reading_counts_in_a_forked_child_does_not_wait_for_a_parents_thread():
     kept = KeptRecords(time.monotonic)
     has_lock, leave = threading.Event(), threading.Event()
 

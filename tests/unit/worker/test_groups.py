@@ -73,7 +73,7 @@ def changed(error, **fields):
         ),
     ],
 )
-def test_one_exception_of_a_group_determines_the_outcome(counts, raised):
+def test_one_exception_of_an_exception_group_determines_the_outcome(counts, raised):
     assert failure_of(raised) is counts
 
 
@@ -86,12 +86,12 @@ def test_one_exception_of_a_group_determines_the_outcome(counts, raised):
     ],
     ids=["failures", "batch-failure", "two-batches"],
 )
-def test_group_without_control_exceptions_is_a_failure(raised):
+def test_exception_group_without_control_exceptions_is_a_failure(raised):
     assert failure_of(raised) is raised
     assert isinstance(raised, Exception)
 
 
-def test_cancellation_in_a_group_does_not_stop_the_worker():
+def test_cancellation_in_an_exception_group_does_not_stop_the_worker():
     raised = group(asyncio.CancelledError(), WRONG)
     counts = failure_of(raised)
     assert isinstance(counts, HandlerCancelledError)
@@ -99,7 +99,7 @@ def test_cancellation_in_a_group_does_not_stop_the_worker():
     assert failure_of(group(asyncio.CancelledError(), TOPIC)) is TOPIC
 
 
-def test_never_and_on_apply_to_a_group_only_if_all_its_errors_match():
+def test_never_and_on_match_an_exception_group_only_if_all_its_errors_match():
     alike = group(ConnectionError(), group(TimeoutError()))
     assert Retry(never=(OSError,)).is_final(1, alike)
     assert not Retry(never=(OSError,)).is_final(1, group(alike, WRONG))
@@ -109,8 +109,8 @@ def test_never_and_on_apply_to_a_group_only_if_all_its_errors_match():
     assert not desk.decisions.outages._is_named(group(alike, WRONG))
 
 
-def test_batch_failure_in_a_group_completes_the_other_records():
-    """The journal and the spans use the raised exception."""
+def test_batch_failure_in_an_exception_group_completes_the_other_records():
+    """Journal entries and spans are made from the exception as it was raised."""
     assert list(done_places(group(OF_BATCH), 3)) == [1, 2]
     assert list(done_places(group(OF_BATCH, WRONG), 3)) == []
 
@@ -125,8 +125,8 @@ class NotSentError(ConnectionError):
 @pytest.mark.parametrize(
     "make", [group, lambda error: BatchFailure({0: group(error)})], ids=["", "batch"]
 )
-def test_exception_group_from_a_process_keeps_its_class(make):
-    """An error that cannot be pickled arrives with its class."""
+def test_exception_group_raised_in_a_process_keeps_its_class(make):
+    """Even an error that cannot be pickled keeps its class."""
     parcel = packed(make(NotSentError(None)))
     arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - our own data
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
@@ -134,7 +134,7 @@ def test_exception_group_from_a_process_keeps_its_class(make):
     assert is_all(found, NotSentError)
 
 
-def test_pause_from_a_process_keeps_its_cause():
+def test_pause_raised_in_a_process_keeps_its_attributes_and_whether_it_has_a_cause():
     pause = Pause(3.0, "all", "why")
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
@@ -145,7 +145,7 @@ def test_pause_from_a_process_keeps_its_cause():
         assert (arrived.for_, arrived.scope, arrived.reason) == fields
 
 
-def test_group_passed_to_fail_has_the_effect_of_a_raised_group():
+def test_exception_group_passed_to_fail_has_the_same_effect_as_if_raised():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     task = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]

@@ -22,7 +22,7 @@ from tests.harness.worker.executing import (
 
 
 class NotShownError(Exception):
-    """An exception that raises for repr, truth value, pickling and copying."""
+    """An exception that raises an error when shown, tested for truth, pickled or copied."""
 
     def __repr__(self):
         message = "no repr"
@@ -113,8 +113,8 @@ def test_crashed_executor_is_reported_with_its_cause(executor, monkeypatch):
         assert any("has ended: _ThrownError()" in one for one in made.complaints())
 
 
-def test_error_in_the_executor_fails_no_record(monkeypatch):
-    """The worker stops because of the error, and the thread continues."""
+def test_error_in_the_executor_does_not_fail_any_record(monkeypatch):
+    """The error stops the worker, but not the thread in which it was raised."""
     made_contexts = []
 
     def context_of(*_):
@@ -134,7 +134,7 @@ def test_error_in_the_executor_fails_no_record(monkeypatch):
 
 
 def test_call_interrupted_at_any_point_leaves_each_record_done_or_undone():
-    """Otherwise the worker would never handle a record that is neither done nor undone."""
+    """Otherwise some record would count as neither, and would never be handled."""
     places, at, is_over = Places((calls.__file__,)), 0, False
 
     def throw():
@@ -187,7 +187,7 @@ UNDONE = {
 
 
 class Returning(Raising):
-    """A handler that returns before it has done any work."""
+    """A handler that returns a coroutine or generator that has not run yet."""
 
     def __call__(self, _record, _context):
         return UNDONE[self.what]()
@@ -205,7 +205,7 @@ RETURNS = [
 
 @pytest.mark.parametrize(("executor", "what", "batch"), RETURNS)
 def test_returned_coroutine_or_generator_stops_the_worker(executor, what, batch):
-    """No record is completed, and no record counts as failed."""
+    """Neither a completed nor a failed record is counted."""
     with executing(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
         wait_for(lambda: made.decisions.fatal, "the reported error")

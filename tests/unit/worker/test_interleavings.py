@@ -31,7 +31,7 @@ BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
 
 
 class InfeasibleError(Exception):
-    """A step is impossible at this point because the other thread has its task."""
+    """The step is impossible now, because the other thread has claimed the task."""
 
 
 class Scene:
@@ -45,19 +45,19 @@ class Scene:
         self.out += [] if task is None else [task]
 
     def end(self, task, error=None):
-        """Complete a task, or fail its first record."""
+        """Complete a task; if an error is given, fail the task's first record with it."""
         self.out.remove(task)
         self.desk.decisions.complete(_outcome(task, error))
 
     def of(self, attempt, which=0):
-        """Return the first or the last outstanding task at this attempt."""
+        """Return one of the outstanding tasks with this attempt number."""
         found = [one for one in self.out if not one.letter and one.attempt == attempt]
-        if not found:  # the other thread has the task
+        if not found:  # the other thread has claimed the task
             raise InfeasibleError
         return found[which]
 
     def letter(self):
-        """Return the outstanding task of a dead letter."""
+        """Return the outstanding task that writes a dead letter."""
         found = [task for task in self.out if task.letter is not None]
         if not found:
             raise InfeasibleError
@@ -163,7 +163,7 @@ STEPS = {
     "letter fails": lambda made: made.end(made.letter(), PLANTED),
     "letter is refused": lambda made: made.end(made.letter(), REJECTED),
 }
-# Steps that only the polling thread makes.
+# Steps that only the polling thread takes.
 POLLING = {"admit", "turn", "drop", "halt", "go on", "end", "ask"}
 PAIRS = [
     (a, b)
@@ -203,7 +203,7 @@ def _check(made):
 
 
 def _met(order, a, b, at):
-    """Run one step at a point of another step; return the number of points and the errors."""
+    """Run step ``b`` at a point inside step ``a``; return the count of points, and errors."""
     world = World()
 
     def main():
@@ -220,7 +220,7 @@ def _met(order, a, b, at):
 
         def come():
             other.start()
-            other.join(1.0)  # it may wait for a lock of the first thread
+            other.join(1.0)  # step b may wait for a lock that step a holds
 
         if not places.reach(at, lambda: run(a), come):
             come()
@@ -238,7 +238,7 @@ def _met(order, a, b, at):
 @pytest.mark.parametrize("name", sorted({a for a, _ in PAIRS}))
 @pytest.mark.parametrize("places", [1, pytest.param(12, marks=pytest.mark.nightly)])
 def test_any_two_steps_may_interleave_at_any_point(order, name, places):
-    """One step is interrupted at random points, where another step runs."""
+    """While one step is interrupted at a random point, another step runs."""
     wrong = []
     for a, b in PAIRS:
         if a != name:
@@ -252,7 +252,7 @@ def test_any_two_steps_may_interleave_at_any_point(order, name, places):
 
 
 class Leaving(list):
-    """A list of waiters that remove themselves once the list was read."""
+    """A list of waiters that all remove themselves when the list is tested for truth."""
 
     def __bool__(self):
         found = len(self) > 0
@@ -260,10 +260,10 @@ class Leaving(list):
         return found
 
 
-def test_waiter_cancelled_while_the_event_is_set_causes_no_error():
+def test_waiter_that_is_cancelled_while_the_event_is_set_does_not_raise():
     loop = asyncio.new_event_loop()
     revoked = Revocation()
     revoked._waiting = Leaving([loop.create_future()])
-    loop.close()  # this must not raise, either
+    loop.close()  # set() must not raise even if the waiter's loop is closed
     revoked.set()
     assert revoked.is_set()

@@ -1,4 +1,4 @@
-"""Errors that a worker keeps hold no local variables, and are printed as short texts."""
+"""Errors that a worker keeps do not keep local variables, and are printed briefly."""
 
 import asyncio
 import gc
@@ -137,7 +137,7 @@ async def in_a_task_group(_record, _context):
         ("asyncio", in_a_task_group, None),
     ],
 )
-def test_pending_dead_letter_keeps_no_local_variable_of_the_handler(
+def test_pending_dead_letter_does_not_keep_the_handlers_local_variables(
     executor, handle, batch, collect
 ):
     letters = []
@@ -187,7 +187,7 @@ async def await_first_of_batch(records, context):
         ("asyncio", await_first_of_batch, 8),
     ],
 )
-def test_pending_dead_letter_keeps_no_other_record_of_its_call(
+def test_pending_dead_letter_does_not_keep_other_records_of_its_call(
     executor, handle, batch, collect, monkeypatch
 ):
     monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)  # one call gets several records
@@ -202,7 +202,7 @@ def test_pending_dead_letter_keeps_no_other_record_of_its_call(
 
 
 def _raises(kind):
-    # No variable keeps the error, because that alone would be a reference cycle.
+    # The error is not assigned to a variable, because that would create a reference cycle.
     mine = Big()
     LOCALS.append(weakref.ref(mine))
     raise kind
@@ -243,7 +243,7 @@ def sink_error(_record, _failure):
 def test_error_of_a_finished_call_is_freed_without_the_collector(
     executor, handle, sink, batch, collect
 ):
-    """Eight handlers with a megabyte each once left 300 MB for the next collection."""
+    """Earlier, eight handlers with 1 MB each left 300 MB to the garbage collector."""
     retry = Retry(attempts=1_000, first=0.001, most=0.001)
     options = {"count": 1, "batch": batch, "retry": retry, "sink": sink}
     collect()
@@ -253,7 +253,9 @@ def test_error_of_a_finished_call_is_freed_without_the_collector(
             made.admit(4)
             made.wait(lambda: len(LOCALS) >= 50, "fifty errors")
             kept = [ref for ref in LOCALS[:50] if ref() is not None]
-            assert len(kept) <= 2  # of calls that still run, or have just ended
+            assert (
+                len(kept) <= 2
+            )  # from calls that are still running or have just ended
     finally:
         gc.enable()
 
@@ -283,7 +285,7 @@ def test_running_call_keeps_its_locals_until_it_ends(collect):
 
 
 @pytest.mark.parametrize("is_closed_first", [False, True])
-def test_closed_kept_errors_keep_no_frame(is_closed_first):
+def test_closed_kept_errors_do_not_keep_frames(is_closed_first):
     kept = KeptErrors()
 
     def report(error):
@@ -345,7 +347,7 @@ def length(error):
     ],
 )
 def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch):
-    """Earlier, each of 500 dead letters took 18 ms, and each of 1,000 letters 26 ms."""
+    """Earlier, tracebacks grew: each of 500 dead letters took 18 ms, each of 1,000 26 ms."""
     SHARED.__traceback__ = None
     retry = Retry(attempts=2, first=0.001, most=0.001)
 
@@ -360,7 +362,7 @@ def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch
     with executing(executor, handle, **options) as made:
         made.finish(2 * CALLS)
     assert len(lengths) == 2 * CALLS
-    # Two handlers may raise the error once more before its traceback is shortened again.
+    # Before the traceback is shortened again, two handlers may still raise the error.
     assert CALLS // 2 < length(SHARED) <= CALLS + 16
     assert max(lengths) <= CALLS + 16
 
@@ -387,7 +389,7 @@ def test_deep_traceback_keeps_its_first_and_its_last_calls():
     )
 
 
-def test_running_generator_survives_the_cleanup_of_an_error_that_it_yielded():
+def test_running_generator_keeps_its_state_if_an_error_that_it_yielded_is_cleaned():
     def giving():
         try:
             _fails()
@@ -401,7 +403,7 @@ def test_running_generator_survives_the_cleanup_of_an_error_that_it_yielded():
     assert next(parts) == "goes on"
 
 
-def test_running_coroutine_survives_the_cleanup_of_an_error_that_it_passed_on():
+def test_running_coroutine_keeps_its_state_if_an_error_that_it_passed_on_is_cleaned():
     async def gives_away(error, asked):
         try:
             await asyncio.sleep(0)
@@ -423,7 +425,7 @@ def test_running_coroutine_survives_the_cleanup_of_an_error_that_it_passed_on():
 
 
 def test_text_of_an_error_is_shortened():
-    """A message keeps its start, a chain keeps both ends, and a stack keeps its end."""
+    """A message is cut at its end, a chain in its middle, and a stack at its start."""
     with pytest.raises(ValueError, match="\u20ac") as raised:
         raise ValueError("\u20ac" * 100_000)
     error = raised.value
@@ -434,7 +436,7 @@ def test_text_of_an_error_is_shortened():
 
 
 def test_stack_is_shown_if_python_cannot_format_it(monkeypatch):
-    """Before Python 3.13, formatting can fail if several handlers raise simultaneously."""
+    """Before Python 3.13, formatting can fail if several handlers raise at the same time."""
 
     def confused(*_, **__):
         message = "AST constructor recursion depth mismatch"

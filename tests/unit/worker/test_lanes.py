@@ -1,4 +1,4 @@
-"""W3: records of a lane keep their order, whatever the order in which tasks finish."""
+"""W3: records in a lane keep their order, whatever the order in which tasks finish."""
 
 import random
 
@@ -12,7 +12,7 @@ RECORDS = 120
 
 
 class Play:
-    """Records of a few keys that are claimed and completed in any order."""
+    """A random history in which records with a few keys are claimed and completed."""
 
     def __init__(self, seed, order):
         self.dice = random.Random(seed)  # noqa: S311 - draws have to be repeatable
@@ -30,7 +30,7 @@ class Play:
         self.came = 0
 
     def lane(self, record):
-        """Return the lane of a record, within which records must not overtake each other."""
+        """Return a record's lane; records in the same lane must not overtake each other."""
         if self.order is Order.UNORDERED:
             return record.offset
         return record.key if self.order is Order.KEY else None
@@ -57,7 +57,7 @@ class Play:
                 self.lane(one)
                 for other in self.out
                 for one in other.records
-                # unordered records do not wait for an ended ownership
+                # unordered records do not wait for records of an ended ownership
                 if self.order is not Order.UNORDERED or not other.epoch.is_closed
             ]
             assert not {self.lane(one) for one in task.records}.intersection(running)
@@ -76,7 +76,7 @@ class Play:
             if self.dice.random() < 0.1:
                 failed = [(count, Reject())]
             if self.dice.random() < 0.5:
-                failed = []  # the time of the call was over
+                failed = []  # the call had used up its time
             rest = task.indexes[count + len(failed) :]
             outcome = Outcome(
                 task=task, finished=task.indexes[:count], failed=failed, left=rest

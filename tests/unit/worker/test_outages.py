@@ -28,7 +28,7 @@ def claim(desk):
 
 
 def fail(desk, error, task=None):
-    """Fail the first record of the next task, and return the other records."""
+    """Fail the first record of a task, leave its other records, and return its offset."""
     task = claim(desk) if task is None else task
     first = task.record(task.indexes[0]).offset
     desk.decisions.complete(
@@ -57,7 +57,7 @@ def broken(order=Order.KEY, records=6, **policy):
 
 
 def regain(desk, count):
-    """Lose the partition and get it back, with this many records."""
+    """Lose the partition, get it back, and add this many records."""
     desk.regain()
     desk.admit(count)
 
@@ -69,7 +69,7 @@ def owners(desk):
 # ------------------------------------------------------------ pauses
 
 
-def test_pause_uses_up_no_attempt():
+def test_pause_does_not_count_as_an_attempt():
     """Attempts from before the pause still count."""
     desk = Desk(Order.PARTITION, on_exhausted="skip", records=1)
     fail(desk, ValueError())
@@ -101,8 +101,8 @@ def test_pause_is_reported_by_one_event():
     )
 
 
-def test_later_pause_never_shortens_an_earlier_one():
-    """Each event has the end of the longest pause of its scope."""
+def test_later_pause_never_shortens_an_earlier_pause():
+    """Each event reports how long the longest pause of its scope still lasts."""
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     first, second, third = claim(desk), claim(desk), claim(desk)
     fail(desk, Pause(60.0), first)
@@ -118,7 +118,7 @@ def test_later_pause_never_shortens_an_earlier_one():
 
 
 def test_pause_is_reported_before_an_earlier_record_of_its_batch_fails():
-    """The earlier record of the batch fails after the pause."""
+    """The event for the pause comes before the event for the earlier record's retry."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=2)
     fail_batch(desk, BatchFailure({0: ValueError(), 1: Pause(60.0)}))
     assert [(one.name, one.offset) for one in desk.events] == [
@@ -145,7 +145,7 @@ def _refusing(*_):
 
 
 @pytest.mark.parametrize("scope", ["topic", "all"])
-def test_pause_for_a_departing_partition_holds_the_rest_of_its_scope(scope):
+def test_pause_by_a_record_of_a_departing_partition_holds_its_scope(scope):
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -230,7 +230,7 @@ def test_acknowledged_dead_letter_does_not_close_the_breaker():
     assert worker_events.BreakerClosed in desk.kinds
 
 
-# ------------------------------------------------------------ pauses of batches
+# ------------------------------------------------------------ pauses by batches
 
 
 _NO_HOLD = ("unordered", "key")
@@ -246,8 +246,8 @@ def test_paused_batch_is_repeated_as_a_whole(order, scope):
     assert list(claim(desk).ordinals) == [0, 1, 2, 3]
 
 
-def test_any_record_of_a_batch_may_pause():
-    """The hold is placed immediately, even if earlier records wait."""
+def test_any_record_in_a_batch_may_pause_the_topic():
+    """The hold is placed immediately, even if earlier records of the batch wait."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )
@@ -313,7 +313,7 @@ def test_open_breaker_holds_the_topic_with_its_reason():
     assert desk.work() == []
 
 
-def test_lifted_hold_of_a_breaker_uses_up_no_attempt():
+def test_failure_after_a_breakers_hold_was_lifted_does_not_count_as_an_attempt():
     """The next failure holds the topic again, for the first interval."""
     desk = broken()
     used = dict(desk.failures)
@@ -336,7 +336,7 @@ def test_lifted_hold_of_a_breaker_uses_up_no_attempt():
 
 @pytest.mark.parametrize("is_well", [False, True])
 def test_lifted_hold_closes_the_breaker_before_the_next_result(is_well):
-    """The next result may come after the hold would have expired."""
+    """The next result may come long after the lift, when the hold would have expired."""
     desk = broken()
     desk.pass_time(1.0)
     desk.ledger.remove([(Topic("orders"), BREAKER)])
@@ -360,7 +360,7 @@ def test_lifted_hold_closes_the_breaker_before_the_next_result(is_well):
     assert desk.kinds.count(worker_events.BreakerClosed) == 1
 
 
-def test_default_attempts_reach_the_default_failures_of_a_breaker():
+def test_default_number_of_attempts_is_enough_to_open_a_default_breaker():
     """Otherwise a record would be given up before the breaker opens."""
     assert Retry().attempts >= Breaker(on=(OSError,)).failures
 
@@ -391,7 +391,7 @@ def test_result_of_a_call_from_before_the_hold_does_not_affect_the_hold():
 
 
 def test_other_errors_neither_open_nor_close_the_breaker():
-    """The next call determines the state of the breaker."""
+    """Whether the breaker closes depends on the next call."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
         assert not owners(desk)
@@ -404,7 +404,7 @@ def test_other_errors_neither_open_nor_close_the_breaker():
     assert worker_events.BreakerClosed in desk.kinds
 
 
-def test_first_failure_after_a_hold_renews_the_hold_once():
+def test_several_failures_after_a_hold_renew_the_hold_only_once():
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     fail(desk, DOWN)
     fail(desk, DOWN)
@@ -417,7 +417,7 @@ def test_first_failure_after_a_hold_renews_the_hold_once():
     assert (desk.failures, desk.work()) == (known, [])
 
 
-def test_success_between_two_failures_restarts_the_count():
+def test_success_between_two_failures_resets_the_count_of_failures():
     desk = Desk(Order.PARTITION, breaker=BREAKS, records=6)
     fail(desk, DOWN)
     desk.pass_time(1.0)
@@ -426,7 +426,7 @@ def test_success_between_two_failures_restarts_the_count():
     assert not owners(desk)
 
 
-def test_success_within_a_call_restarts_the_count():
+def test_success_within_a_call_resets_the_count_of_failures():
     desk = Desk(Order.UNORDERED, breaker=BREAKS, records=6)
     fail(desk, DOWN)
     desk.epoch.pace = 0.0
@@ -460,7 +460,7 @@ def test_batch_that_opens_the_breaker_is_repeated_as_a_whole():
     assert list(claim(desk).ordinals) == [0, 1, 2]
 
 
-def test_failure_in_a_departing_partition_counts_for_the_topic():
+def test_failures_in_a_departing_partition_count_for_its_topic():
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -474,7 +474,7 @@ def test_failure_in_a_departing_partition_counts_for_the_topic():
 
 
 def test_failure_while_the_hold_is_placed_opens_the_breaker_once():
-    """Another thread fails between the decision and the hold."""
+    """A record fails on another thread after the decision, before the hold is placed."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     late, place = claim(desk), desk.place
 
@@ -493,8 +493,8 @@ def test_failure_while_the_hold_is_placed_opens_the_breaker_once():
     assert desk.work() == [0, 1, 2, 3, 4, 5]
 
 
-def test_topic_that_cannot_be_held_continues():
-    """Each failure then counts only for its record, and no breaker counts as opened."""
+def test_topic_is_still_handled_if_a_breaker_cannot_hold_it():
+    """If its hold cannot be placed, the breaker does not open; failures count as attempts."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     outages, opened = desk.decisions.outages, []
 

@@ -43,7 +43,7 @@ def test_one_event_reports_all_retried_records_of_a_batch(order, error):
 
 
 def test_reported_delay_is_the_remaining_wait():
-    """A record that follows another record of its batch has already waited."""
+    """A record has already waited while an earlier record of its batch waited."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
     desk.pass_time(6.0)
@@ -57,7 +57,7 @@ def _partly(desk, errors):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_each_record_of_a_batch_is_treated_by_its_own_error(order):
+def test_each_record_of_a_batch_is_treated_according_to_its_own_error(order):
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     _partly(
         desk,
@@ -119,7 +119,7 @@ def test_rejected_batch_is_retried_record_by_record(order):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_any_record_of_a_batch_may_stop_the_worker(order):
+def test_any_record_in_a_batch_may_stop_the_worker(order):
     desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
     assert desk.decisions.is_stop_asked
@@ -137,7 +137,7 @@ def test_dead_letters_of_one_batch_are_written_in_order():
     assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
 
 
-def test_record_handed_out_but_not_started_is_left_after_a_loss():
+def test_record_not_started_when_its_partition_is_lost_is_not_handled():
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
@@ -184,7 +184,7 @@ def test_batch_contains_records_of_several_polls(order):
 
 @in_both_orders
 def test_batch_waits_for_more_records_up_to_its_time_limit(order):
-    """The time counts from the first record, and a full batch does not wait."""
+    """The time is measured from the first record; a full batch does not wait."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.pass_time(1.5)
@@ -266,7 +266,7 @@ def test_record_waiting_for_an_earlier_ownership_is_dropped_with_its_partition()
     desk.decisions.complete(all_done(running, 0.0))
 
 
-def test_dead_letter_of_an_ended_ownership_completes_no_record():
+def test_dead_letter_of_an_ended_ownership_does_not_complete_a_record():
     desk = Desk(Order.PARTITION, sink=print, retry=Retry(attempts=1), records=2)
     bad = desk.decisions.queue.claim()
     desk.decisions.complete(batch_failed(bad, ValueError("planted"), 0.0))
@@ -325,7 +325,7 @@ def _leave(_desk):
 
 @pytest.mark.parametrize(("order", "is_batch"), KINDS)
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
-def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
+def test_ended_ownerships_do_not_keep_records_alive(step, order, is_batch, collect):
     settings = {"is_batch": is_batch, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
     before = []
@@ -360,7 +360,7 @@ def test_held_batch_waits_until_the_resume(*, is_full):
 
 
 def test_quick_record_wakes_a_thread_only_if_no_handler_is_running():
-    """A second computing thread would slow down the first."""
+    """A second thread that uses the CPU would slow down the first."""
     desk, woken = Desk(Order.KEY, quantum=1), []
     desk.epoch.pace = 1e-6
     desk.decisions.queue.listen(lambda: woken.append(desk.kept.running))
@@ -372,7 +372,7 @@ def test_quick_record_wakes_a_thread_only_if_no_handler_is_running():
 
 
 def test_only_lanes_within_the_span_are_woken():
-    """One completed record lets one more record start, however many records wait."""
+    """When the oldest record completes, one more record can start, however many wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
     )
@@ -389,7 +389,7 @@ def test_only_lanes_within_the_span_are_woken():
     assert len(desk.work()) == 990
 
 
-def test_record_put_back_within_the_span_starts():
+def test_record_put_back_into_the_queue_starts_if_it_is_within_the_span():
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)
@@ -401,26 +401,28 @@ def test_record_put_back_within_the_span_starts():
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
-    """Together the records would fail again, and the cause would stay unknown."""
+    """In one batch they would fail again, without showing which record is the cause."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
     task = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
     desk.decisions.complete(batch_failed(task, ValueError(), 0.0))
     desk.pass_time(1.0)
     for offset in range(4):
-        desk.epoch.pace = 1e-6  # fast records, of which a call could get several
+        desk.epoch.pace = (
+            1e-6  # records so fast that one call could get several of them
+        )
         again = desk.decisions.queue.claim()
         assert done_by(desk.decisions, again) == [offset]
     assert desk.work() == [4]
 
 
-# Records of one partition that make room for records of another partition
+# Records that a partition gives back to make room for another partition's records
 
 
 @pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
 @pytest.mark.parametrize("order", list(Order))
 def test_started_record_is_kept_with_all_earlier_records(order, error):
-    """A record that waits or has failed counts as started."""
+    """A record that waits for its next attempt counts as started."""
     desk = Desk(order, quantum=1, records=10)
     last = [one for _ in range(3) if (one := desk.decisions.queue.claim())][-1]
     record = last.record(0)
@@ -435,7 +437,7 @@ def test_started_record_is_kept_with_all_earlier_records(order, error):
 
 
 def test_record_waiting_for_an_earlier_ownership_counts_as_not_started():
-    """Such a record can be given back and fetched again."""
+    """Such a record may be given back to the consumer and fetched again."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=20, records=1)
     assert desk.decisions.queue.claim()
     desk.regain()
@@ -445,7 +447,7 @@ def test_record_waiting_for_an_earlier_ownership_counts_as_not_started():
     assert desk.kept.give_back(desk.epoch, Load(5, 10**9), 20) == 5
 
 
-def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve():
+def test_partition_with_an_empty_lane_does_not_starve_while_its_tasks_run():
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     one, _, _ = (desk.decisions.queue.claim() for _ in range(3))
     desk.decisions.complete(all_done(one, 0.001))
@@ -454,27 +456,27 @@ def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve()
 
 @pytest.mark.parametrize("order", list(Order))
 def test_records_given_back_and_fetched_again_are_handed_out(order):
-    """A hold, for example, returned the records before a handler started."""
+    """The records were returned before any handler started, for example because of a hold."""
     desk = Desk(order, quantum=4, records=10)
     task = desk.decisions.queue.claim()
     desk.decisions.complete(Outcome(task=task, left=task.indexes))
     desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
     assert desk._next == 0
-    # The log was compacted, so it has fewer records than the worker gave back.
+    # Only one record is fetched again, because the log was compacted in the meantime.
     desk.admit(1)
     assert desk.work() == [0]
 
 
-# The figures of a call
+# The index and the start time of a call
 
 
 class Watched(Slot):
-    """A slot that records its fields when its task is set."""
+    """A slot that records its index and start time when its task is set."""
 
     def __init__(self):
         self.seen = []
         super().__init__()
-        self.index, self.began = 99, -1.0  # the last record's fields
+        self.index, self.began = 99, -1.0  # the values of the previous record
 
     def __setattr__(self, name, value):
         if name == "task" and value is not None:
@@ -483,8 +485,8 @@ class Watched(Slot):
 
 
 @pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
-def test_stalled_slot_never_shows_the_time_of_its_last_record(*, is_batch):
-    """Another thread reads the task first, and then index and time."""
+def test_slot_with_a_new_task_never_shows_the_previous_records_start_time(*, is_batch):
+    """Another thread that looks for stalls reads the task before the index and the time."""
     desk = Desk(Order.PARTITION, records=3)
     task = desk.decisions.queue.claim()
     slot, context = Watched(), context_of(task, lambda: None)
@@ -510,8 +512,8 @@ def test_failed_batch_adds_one_duration_for_each_record(error):
     assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
 
 
-def test_admission_of_records_looks_up_holds_of_their_partition_only(monkeypatch):
-    """Otherwise each poll of a thousand partitions would look up holds a million times."""
+def test_adding_records_looks_up_the_holds_of_their_partition_only(monkeypatch):
+    """Otherwise a poll with a thousand partitions would look up holds a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     assign_to(desk.ledger, [TP, *others])

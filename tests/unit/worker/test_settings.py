@@ -51,7 +51,7 @@ class YieldingHandler:
 
 
 class Handling:
-    """A handler; a program passes its class or an unbound method by mistake."""
+    """A handler class; a program may pass the class or an unbound method by mistake."""
 
     def __init__(self, *_connections): ...
 
@@ -63,11 +63,11 @@ class Handling:
 
 
 def only_one(_record):
-    """Accept a record without a context."""
+    """Take only the record, although a handler also gets a context."""
 
 
 def with_more(handle):
-    """Call a handler with one more argument, as dependency injection does."""
+    """Wrap a handler so that it gets one more argument, as dependency injection does."""
 
     @functools.wraps(handle)
     def call(*args):
@@ -86,7 +86,7 @@ def letter(_record, _failure):
 
 
 def with_config(**config):
-    """Return a producer with these settings."""
+    """Return a fake producer with this configuration."""
     return SimpleNamespace(send=handle, config=config)
 
 
@@ -151,7 +151,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
     ],
 )
 def test_worker_with_invalid_settings_is_refused(config, settings, match):
-    """The refused worker leaves no thread."""
+    """The constructor raises the error and does not leave a thread running."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
         with pytest.raises(WorkerSettingError, match=match):
@@ -173,7 +173,7 @@ def test_worker_with_invalid_settings_is_refused(config, settings, match):
     ],
 )
 def test_handler_with_an_unknown_signature_is_accepted(settings):
-    """The arguments of a decorated function, and of some built-ins, are unknown."""
+    """For example, the parameters of some decorated and built-in functions are unknown."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, **{"handle": handle, **settings})
 
@@ -325,7 +325,7 @@ class AsyncPool:
 
 
 class Pools:
-    """A context manager that also creates context managers, by a call and by a method."""
+    """A context manager; calling it or its method ``each`` creates another one."""
 
     def __enter__(self): ...
 

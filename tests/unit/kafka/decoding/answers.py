@@ -22,7 +22,7 @@ _Api = ApiVersionsResponse.ApiVersion
 
 @frozen
 class Exchange:
-    """A request and the bytes of its response, with numbers from 1 in each connection."""
+    """A request and the bytes of its response."""
 
     request: Any
     answer: bytes
@@ -75,7 +75,7 @@ def fetch(number, *records):
 
 
 def token(data):
-    """Answer an old form of authentication with a length and bytes, without a header."""
+    """Return an old authentication request, and its response, which has no header."""
     return Exchange(SaslBytesRequest(b"t"), len(data).to_bytes(4, "big") + data)
 
 
@@ -101,7 +101,7 @@ def ours(requests, **config):
 
 
 def handed(parser, chunks):
-    """Pass these bytes to a parser, and return its responses and the final error."""
+    """Pass these chunks to a parser, and return its responses and the final error."""
     return _collected(parser.receive_bytes(chunk) for chunk in chunks)
 
 

@@ -36,7 +36,7 @@ class Row:
 
 @frozen(kw_only=True)
 class Frame:
-    """The header of a batch that lacks its last ``tail`` offsets."""
+    """The header of a batch; compaction has removed the batch's last ``tail`` offsets."""
 
     magic: int = 2
     codec: int = 0
@@ -61,7 +61,7 @@ def written(first, rows, frame, spoil=bytes):
     """
     Return a batch that starts at offset ``first``, and the offset after the batch.
 
-    ``spoil`` changes the records before their compression.
+    ``spoil`` modifies the encoded records before they are compressed.
     """
     if frame.magic < 2:
         return _legacy(first, rows, frame)
@@ -126,7 +126,7 @@ def _legacy(first, rows, frame):
         each = zip(rows, offsets, strict=True)
         return b"".join(_message(row, offset, frame) for row, offset in each), at
     builder = LegacyRecordBatchBuilder(frame.magic, frame.codec, _ROOM)
-    # inner offsets of format 1 are relative, and the wrapper has the last record's offset
+    # in format 1, inner offsets are relative, and the wrapper has the last record's offset
     base = offsets[0] if frame.magic else 0
     for row, offset in zip(rows, offsets, strict=True):
         builder.append(offset - base, row.timestamp, row.key, row.value)

@@ -32,7 +32,7 @@ class Case:
     fetch_offset: int = 0
     # the number of records that each ``take`` requests; the last number is repeated
     takes: Sequence[int | None] = (None,)
-    # The number of ``take`` calls, after which the other records are dropped.
+    # The number of ``take`` calls; the records that remain after them are dropped.
     drained_after: int = _MOST_TAKES
     check_crcs: bool = True
     committed: bool = False
@@ -56,8 +56,8 @@ def compared(case):
     """
     Return the results of both decoders, and fail if the results differ.
 
-    Upstream also deserializes records before the fetch offset, and has another text for a
-    deserializer's ``TypeError``.
+    Upstream also deserializes records before the fetch offset, and raises a deserializer's
+    ``TypeError`` with a different message.
     """
     stock = story(choose("python").records, case)
     if case.value_deserializer is case.key_deserializer is None or (
@@ -78,14 +78,14 @@ def _without_texts(steps):
 
 
 def story(kind, case):
-    """Read a response with one decoder, and continue after errors until the caller stops."""
+    """Read a response with one decoder, and return each result; continue after errors."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about deserializers with two arguments
+        warnings.simplefilter("ignore")  # about deserializers that take two arguments
         return _story(kind, case)
 
 
 def records_of(steps):
-    """Return the fields of all records of a story, without their types."""
+    """Return the fields of all records in the results, without their types."""
     return [
         tuple(value for _, value in fields)
         for step in steps
@@ -95,7 +95,7 @@ def records_of(steps):
 
 
 def errors_of(steps):
-    """Return the classes of all errors of a story."""
+    """Return the classes of all errors in the results."""
     return [step[1] for step in steps if step[0] == "raised"]
 
 
@@ -115,7 +115,7 @@ def _story(kind, case):
             (part.next_fetch_offset, part.leader_epoch, bool(part), part.records_read)
         )
         if steps[-2] == ("taken", []) and part:
-            break  # an error has ended the partition's data
+            break  # an error ended the partition's data
     part.drain()
     steps.append((aggregator.values, len(drained), bool(part), part.records_read))
     part.drain()

@@ -1,4 +1,4 @@
-"""Makes compiled readers and steps, and their arguments."""
+"""Creates compiled readers and steps, and their arguments."""
 
 from collections import deque
 
@@ -38,7 +38,7 @@ def reader(data, **other):
 
 
 def taken(data, **other):
-    """Return all records of a reader, and the reader."""
+    """Read all records in ``data``, and return the records and the reader."""
     made, records = reader(data, **other), []
     assert made.take(records, ALL)
     return records, made
@@ -55,7 +55,7 @@ class Calling:
 
 
 class Ledger:
-    """The part of a ledger that a step calls, once for each record."""
+    """A fake ledger with the one method that a step calls for each record."""
 
     def __init__(self):
         self.queue = deque()
@@ -69,7 +69,7 @@ class Ledger:
 
 
 class State:
-    """The part of a partition's state that a step reads."""
+    """A fake partition state with the attributes and methods that a step uses."""
 
     def __init__(self):
         self._position = OffsetAndMetadata(0, "", -1)

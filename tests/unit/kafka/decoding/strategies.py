@@ -1,4 +1,4 @@
-"""Hypothesis strategies for responses of brokers."""
+"""Hypothesis strategies for brokers' responses."""
 
 from functools import partial
 
@@ -19,8 +19,8 @@ from tests.unit.kafka.decoding.batches import (
 from tests.unit.kafka.decoding.compare import Aborted, Case
 
 PRODUCERS = (0, 7)
-# Times as far apart as the format allows, which stores each time as a 64-bit difference
-# from the first time.
+# Timestamps as far apart as the format allows: each one is stored as a 64-bit difference
+# from the first timestamp.
 _LONG = 2**63 - 1
 _TIMES = (
     st.integers(1_600_000_000_000, 1_800_000_000_000)
@@ -57,7 +57,7 @@ def rows(draw, *, magic=2):
 
 @frozen(kw_only=True)
 class _Log:
-    """The log so far and its open transactions."""
+    """The batches drawn so far, with their open and aborted transactions."""
 
     data: bytes = b""
     end: int = 0
@@ -134,7 +134,7 @@ _HITS = st.lists(
     min_size=1,
     max_size=3,
 )
-_SEALED_FROM = 61  # bytes of the shortest batch that gets a correct checksum
+_SEALED_FROM = 61  # batches with fewer bytes do not get a correct checksum
 
 
 def _hit(data, hits):

@@ -23,7 +23,7 @@ LIBRARY = Path(str(_batches.__file__)).name
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Forget earlier choices before the test, and the test's choices after the test."""
+    """Clear the cached decoder before and after the test."""
     monkeypatch.setattr(decoders, "_logged", set())
     decoders._compiled.cache_clear()
     yield monkeypatch
@@ -68,7 +68,7 @@ def _hide(patched):
 
 @pytest.mark.parametrize("wanted", ["auto", "python"])
 def test_consumer_without_the_library_uses_the_python_decoder(safe, fresh, wanted):
-    """``compiled`` is refused with the install command before the consumer opens anything."""
+    """The error for ``compiled`` names the install command; no connection is opened."""
     _hide(fresh)
     assert safe(decoder=wanted).decoder == "python"
     detail = decoders.choose("auto").detail
@@ -79,7 +79,7 @@ def test_consumer_without_the_library_uses_the_python_decoder(safe, fresh, wante
 
 
 def test_library_built_from_other_sources_is_not_used(fresh):
-    """An editable installation has such a library if it was not rebuilt after a pull."""
+    """In an editable installation, the library is outdated until it is rebuilt."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
     assert chosen.name == "python"

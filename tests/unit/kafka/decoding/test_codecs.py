@@ -28,8 +28,8 @@ def _read(codec, section):
 
 
 @pytest.mark.parametrize("codec", PACKERS, ids=short)
-def test_sections_with_unusual_ends_or_several_streams_are_read_alike(codec):
-    """Libraries differ in the ends and streams that they accept."""
+def test_data_with_unusual_ends_or_several_streams_is_read_alike(codec):
+    """Libraries differ in which trailing bytes and concatenated streams they accept."""
     pack = PACKERS[codec]
     good = pack(PLAIN)
     assert _read(codec, good) == 20
@@ -50,8 +50,8 @@ def test_sections_with_unusual_ends_or_several_streams_are_read_alike(codec):
 
 
 @pytest.mark.parametrize("library", ["gzip", "snappy", "lz4", "zstd"])
-def test_batch_without_the_library_of_its_codec_is_not_read(library, monkeypatch):
-    """The functions ``has_*`` of kafka-python decide, even if the library can be imported."""
+def test_batch_is_not_read_without_the_library_for_its_codec(library, monkeypatch):
+    """The batch is not read if kafka-python's ``has_*`` function returns False."""
     codec = ["", "gzip", "snappy", "lz4", "zstd"].index(library)
     good = PACKERS[codec](PLAIN)
     monkeypatch.setattr(codecs, f"has_{library}", lambda: False)
@@ -138,7 +138,7 @@ def test_threads_do_not_share_a_zstd_decompressor():
         assert [*pool.map(read, range(4))] == [{one} for one in expected]
 
 
-def test_decompressor_with_a_large_window_is_not_kept():
+def test_decompressor_does_not_keep_a_large_window():
     """The producer chooses the window, which may be 128 MB for 1 MB on the wire."""
     options = zstandard.ZstdCompressionParameters.from_level(
         1, window_log=27, write_content_size=False

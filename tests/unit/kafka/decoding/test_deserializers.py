@@ -52,7 +52,7 @@ class Picky(Deserializer):
 
 
 class WithoutHeaders(Deserializer):
-    """A deserializer of the older form, without headers."""
+    """A deserializer with the older signature, which has no parameter for headers."""
 
     def __init__(self, picky):
         self.picky = picky
@@ -77,12 +77,12 @@ CHANGES = [
     list.clear,
     lambda headers: headers.append(("é", b"12")),
     lambda headers: headers.append(("none", None)),
-    lambda headers: headers.append((1, 2)),  # a header without a size
+    lambda headers: headers.append((1, 2)),  # a header whose size is undefined
 ]
 
 
 def wrapped(deserializer):
-    """Return the object that a consumer makes from a plain callable."""
+    """Return the deserializer object in which a consumer wraps a plain callable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with offline(KafkaConsumer, value_deserializer=deserializer) as consumer:
@@ -194,7 +194,7 @@ def test_records_before_the_fetch_offset_are_not_deserialized(decoder, codec, ma
     assert steps[-2] == story(Fetcher.PartitionRecords, asked)[-2]  # metrics
 
 
-# ------------------------------------------------------------ takes that end early
+# ------------------------------------------------------------ interrupted takes
 
 
 def part_of(deserializer, decoder="compiled"):
@@ -213,8 +213,8 @@ def raising(error):
     return Calling(call)
 
 
-def test_interrupted_reader_returns_no_more_records():
-    """Upstream's generator does the same, and the lost records are fetched again."""
+def test_interrupted_reader_does_not_return_further_records():
+    """As with upstream's generator, the remaining records must be fetched again."""
     error = []
     part = part_of(raising(error))
     assert len(part.take(1)) == 1
@@ -251,7 +251,7 @@ def test_stop_iteration_is_logged_and_is_the_context_of_the_error(caplog):
 def test_records_report_whether_a_transactional_batch_was_read(
     decoder, *, is_transactional
 ):
-    """A journal needs this fact, and a marker alone is enough."""
+    """The journal records this; a transaction marker alone counts as transactional, too."""
     first, at = written(0, [Row(value=b"v")] * 3, Frame())
     frame = Frame(producer=7, transactional=is_transactional)
     data = first + written(at, [Row(value=b"v")] * 3, frame)[0]

@@ -57,7 +57,7 @@ def _alike(exchanges, chunks):
 
 
 def test_small_responses_are_read_wherever_they_are_split():
-    """The bytes are split at each point once, between responses, and after every byte."""
+    """Tried splits: at each single point, between all responses, and after every byte."""
     data = written(SMALL)
     for place in range(len(data) + 1):
         _alike(SMALL, _cut(data, [place]))
@@ -85,7 +85,7 @@ def test_invalid_response_raises_upstreams_error_wherever_it_is_split(exchanges,
     assert isinstance(expected[-1][0], type)  # upstream raises an error
     assert handed(ours(asked, receive_message_max_bytes=2000), chunks) == expected
     # Upstream loses the responses that arrived in the same piece before the error. Our
-    # parser passes on complete responses.
+    # parser returns those responses.
     *before, error = received(ours(asked, receive_message_max_bytes=2000), chunks)
     assert error == expected[-1]
     single = [bytes([byte]) for byte in whole]

@@ -41,7 +41,7 @@ chosen = choose("auto")
 part = chosen.records(0, TopicPartition{tuple(TP)}, MemoryRecords({DATA!r}))
 print(chosen.name, [tuple(record) for record in part.take()], flush=True)
 """
-# Python has one private module for interpreters up to 3.12, and another since 3.13.
+# The private module that creates interpreters has a different name since Python 3.13.
 THREE_TIMES = f"""
 import sys
 
@@ -103,7 +103,7 @@ def test_object_keeps_the_state_of_its_own_module_alive():
     assert gone() is None
 
 
-def test_unloaded_module_leaks_no_memory():
+def test_unloaded_module_does_not_leak_memory():
     """The module frees the class of its records and the names that it looks up."""
 
     def often():
@@ -126,7 +126,7 @@ def test_unloaded_module_leaks_no_memory():
 
 @contextmanager
 def taking_on_a_thread():
-    """Block a thread in a deserializer during a take, and yield its reader and records."""
+    """Start a take on a thread that blocks in its deserializer; yield reader and records."""
     begun, over = threading.Event(), threading.Event()
 
     def wait(_topic, _headers, data):
@@ -146,7 +146,7 @@ def taking_on_a_thread():
 
 
 def test_take_during_another_take_is_refused():
-    """The first take continues."""
+    """The take that is already running continues."""
     with (
         taking_on_a_thread() as (made, records),
         pytest.raises(ValueError, match="already"),
@@ -189,7 +189,7 @@ def test_many_threads_on_one_reader_get_errors_and_do_not_crash():
 
 
 def taken_beside_others(made, *, closes):
-    """Take records until there are no more, or another thread takes them."""
+    """Take records, while other threads do the same, until no more records are left."""
     records, before = [], -1
     while before < len(records) and not (closes and len(records) > 100):
         before = len(records)

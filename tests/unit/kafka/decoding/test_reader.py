@@ -180,7 +180,7 @@ def test_header_name_is_valid_exactly_if_python_decodes_it():
 
 
 def left(data, **other):
-    """Return whether the reader leaves a batch to another decoder without moving."""
+    """Return whether the reader leaves a batch undecoded and keeps its position."""
     records, made = taken(data, **other)
     return not records and (made.batch, made.next_fetch_offset) == (0, 0)
 
@@ -200,7 +200,7 @@ def test_batch_with_invalid_records_is_left_with_all_later_batches(
 @pytest.mark.parametrize(
     "body",
     [
-        "00 00 00 01 01 00 00",  # a byte too many
+        "00 00 00 01 01 00 00",  # one byte too many
         "00 00 00 01 01",  # no byte for the headers
         "80 01 00 00 01 01 00",  # attributes that exceed a byte
         "00 ff ff ff ff ff ff ff ff ff 01 00 01 01 00",  # a time of 64 bits
@@ -241,13 +241,13 @@ def test_batch_with_an_invalid_record_is_left_to_another_decoder(body):
         (57, struct.pack(">i", -1)),
         (57, struct.pack(">i", COUNT + 1)),
         (57, struct.pack(">i", COUNT - 1)),
-        (22, b"\x20"),  # a control batch, the first record of which has an empty key
+        (22, b"\x20"),  # a control batch whose first record has an empty key
         (22, b"\x07"),  # an unknown codec
     ],
     ids=short,
 )
 def test_batch_with_an_invalid_header_is_left_to_another_decoder(at, number):
-    """The reader rejects the header with and without a check of the checksum."""
+    """The reader rejects the header whether or not the checksum is verified."""
     forged = BATCH[:at] + number + BATCH[at + len(number) :]
     assert left(forged, is_summed=False)
     assert left(forged if at == 8 else bytes(sealed(forged)))
@@ -298,7 +298,7 @@ def test_wrong_argument_raises_a_python_error(call):
 
 
 @pytest.mark.parametrize("most", [0, -1, -(2**63)])
-def test_take_of_no_records_opens_no_batch(most):
+def test_take_of_zero_records_does_not_open_a_batch(most):
     made = reader(BATCH)
     assert not made.take([], most)
     assert (made.behind, made.leader_epoch) == (-1, -1)
@@ -306,7 +306,7 @@ def test_take_of_no_records_opens_no_batch(most):
 
 @pytest.mark.parametrize("codec", [0, 3])
 def test_buffer_that_changes_between_two_calls_causes_an_error(codec):
-    """The test empties the buffer, or overwrites its records."""
+    """In one case, the buffer is emptied; in the other, its records are overwritten."""
     for change in (
         bytearray.clear,
         lambda data: data.__setitem__(slice(None), b"\x7f"),
@@ -380,7 +380,7 @@ def test_close_inside_a_deserializer_ends_the_take_after_the_current_record(code
 
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted"])
 def test_close_inside_a_callback_for_a_batch_ends_the_take(way):
-    """The take returns no record, and leaves no batch to another decoder."""
+    """The take returns no records, and no batch is left to another decoder."""
 
     def close(*given):
         made.close()
@@ -418,7 +418,7 @@ def test_error_in_a_callback_for_a_batch_ends_the_take_before_that_batch(way, er
 
 
 def test_callback_may_return_an_invalid_value():
-    """A value must be a buffer, and an empty buffer is left to another decoder."""
+    """A wrong type is an error; None or an unusable buffer is left to another decoder."""
     data = written(5, ROWS, Frame(codec=3))[0]
     for wrong in ("text", 7, memoryview(SOUND)[::2]):
         made = reader(data, uncompress=lambda *_, wrong=wrong: wrong)
@@ -456,13 +456,13 @@ def test_only_one_batch_is_uncompressed_at_a_time():
 
 # ---------------------------------------------------------------- the interpreter
 
-# So many pairs that Python must allocate new tuples. Python reuses freed tuples, which
-# the collector does not count.
+# Enough headers that Python must allocate new tuples: it reuses freed tuples, and the
+# collector does not count reused tuples.
 MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
 def collecting_often(call):
-    """Let the collector run often, and call a function each time."""
+    """Make the garbage collector run often, and call a function at each run."""
     gc.set_threshold(100)
     gc.callbacks.append(lambda *_: call())
 
@@ -512,12 +512,12 @@ with_lock = pytest.mark.skipif(
 
 @with_lock
 @pytest.mark.parametrize("does", [look_at_all_objects, change_all_objects], ids=short)
-def test_callback_of_the_collector_may_read_and_change_lists(does):
+def test_garbage_collector_callback_may_read_and_change_lists(does):
     """
-    Lists have no empty slots, and a changed buffer or an emptied list does no harm.
+    The callback sees no list with empty slots, and may safely change a buffer or a list.
 
-    The test runs in its own process, because reading an unfinished tuple crashes.
-    Python itself exposes such a tuple while another thread stops in ``tuple(...)``.
+    The test runs in its own process, because reading an unfinished tuple crashes Python.
+    Python itself exposes such a tuple while another thread is inside ``tuple(...)``.
     """
     code = f"from {__name__} import {does.__name__} as does; does()"
     ran_python("-c", code, check=True)
@@ -528,7 +528,8 @@ def test_other_threads_run_while_a_large_batch_is_checked():
     """A batch of a few KB may have a gigabyte of headers after decompression."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 500_000
-    inside = record * count + b"\0"  # with an extra byte, the reader makes no record
+    # Because of the extra byte, the reader creates no record.
+    inside = record * count + b"\0"
     data = around(b"", count, codec=1)
     running, done = threading.Event(), threading.Event()
 
@@ -576,7 +577,7 @@ def refusing(*_):
         pytest.param({"kind": int}, id="wrong-kind"),
     ],
 )
-def test_reader_leaks_no_memory(other):
+def test_reader_does_not_leak_memory(other):
     """The reader frees arguments and objects, even after an error during a take."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]
@@ -593,7 +594,7 @@ def test_reader_leaks_no_memory(other):
                 pass
 
     often()
-    gc.collect()  # records of other readers refer to their class
+    gc.collect()  # records from earlier readers still refer to their class
     references = [sys.getrefcount(one) for one in given]
     tracemalloc.start()
     try:
@@ -607,7 +608,7 @@ def test_reader_leaks_no_memory(other):
         tracemalloc.stop()
     gc.collect()
     assert [sys.getrefcount(one) for one in given] == references
-    # Other threads sometimes keep an object; a leak of the reader would occur each time.
+    # Other threads sometimes keep an object; a leak in the reader would occur every time.
     assert min(grown) < 600, "an object of 16 bytes each time would be 1440"
 
 
@@ -659,7 +660,7 @@ def test_reference_cycle_through_a_reader_is_collected():
 
 
 @given(data=st.binary(max_size=100), at=st.integers(0, 100))
-def test_checksum_equals_that_of_kafka_python(data, at):
+def test_checksum_equals_kafka_pythons_checksum(data, at):
     """The processor's instruction and the tables give the same checksum at any offset."""
     if at > len(data):
         with pytest.raises(ValueError, match="no such position"):
@@ -669,7 +670,7 @@ def test_checksum_equals_that_of_kafka_python(data, at):
     assert sums == {kafkas_sum(data[at:])}
 
 
-def test_checksums_of_long_data_and_of_rfc_3720_are_correct():
+def test_checksums_of_long_data_and_of_the_rfc_3720_examples_are_correct():
     """Other threads may run while the checksum of long data is computed."""
     assert _batches.crc32c(bytes(32), 0) == 0x8A9136AA
     assert _batches.crc32c(b"\xff" * 32, 0) == 0x62A8AB43

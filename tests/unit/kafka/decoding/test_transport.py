@@ -68,13 +68,13 @@ class Line:
                 self.far.sendall(then)
             if end:
                 self.far.close()
-            return [futures]  # in a list, as the loop would await a future
+            return [futures]  # in a list, because the loop would await a future
 
         (futures,) = self.net.run(send)
         return list(futures)
 
     def outcomes(self, futures):
-        """Wait for responses, and return their texts or the classes of their errors."""
+        """Wait for each response; return it as text, or the class of its error."""
         return [self._outcome(future) for future in futures]
 
     def _outcome(self, future):
@@ -93,7 +93,7 @@ class Line:
 def line(*, is_ours, tls, metrics=None):
     """Open a connection and close it."""
     near, far = _pair()
-    # Without this setting, a step of 0.1 s on a busy machine causes a warning.
+    # With the default, a task that takes 0.1 s on a busy machine causes a warning.
     net = NetworkSelector(slow_task_threshold_secs=0)
     connection = KafkaConnection(
         net, metrics=metrics, receive_message_max_bytes=100_000_000
@@ -147,7 +147,7 @@ def _accept(certificate, accepted):
 
 @cache
 def _authority():
-    """Make a certificate authority and the broker's certificate once, as that is slow."""
+    """Create the certificate authority and the broker's certificate once, as this is slow."""
     made = trustme.CA()
     return made, made.issue_cert(_HOST)
 
@@ -224,7 +224,7 @@ def test_reset_inside_a_response_fails_its_request(*, tls):
 
 @tls
 def test_rest_of_a_tls_record_is_read(*, tls):
-    """A TLS record may end one response and contain the next, which no selector reports."""
+    """No selector reports a second response that arrived in the same TLS record."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(*requests_of(PAIR), then=written(PAIR))
         assert all(isinstance(answer, str) for answer in one.outcomes(futures))
@@ -232,7 +232,7 @@ def test_rest_of_a_tls_record_is_read(*, tls):
 
 @tls
 def test_response_right_before_the_end_of_a_connection_is_read(*, tls):
-    """The first read of the transport finds both the response and the end of the stream."""
+    """The transport's first read finds both the response and the end of the stream."""
     with line(is_ours=True, tls=tls) as one:
         asked = heartbeat(1).request, heartbeat(2).request
         futures = one.ask(*asked, then=heartbeat(1).answer, end=True)
@@ -255,7 +255,7 @@ def test_callback_of_a_response_may_close_the_connection(caplog, *, tls):
 
 
 def test_received_bytes_are_counted():
-    """The metric counts the bytes, and the transport has the time of the last read."""
+    """The metric counts the bytes, and the transport records the time of the last read."""
     metrics = Metrics()
     with line(is_ours=True, tls=False, metrics=metrics) as one:
         before = one.connection.transport.last_read
@@ -294,10 +294,10 @@ def test_only_our_consumers_use_our_transports():
 
 def test_every_connection_of_a_live_consumer_has_our_transport():
     """
-    The consumer has connections for records, metadata and the group's coordinator.
+    The consumer opens connections for records, metadata and the group coordinator.
 
     The IO thread may open a connection before the constructor installs our manager,
-    because the thread already renews metadata.
+    because that thread is already refreshing metadata.
     """
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 2)
