@@ -270,6 +270,35 @@ def test_report_is_not_committed_if_a_revoked_partition_was_not_committed(
     assert run.stop().committed is goes_on
 
 
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("what", ["nothing", "a running record", "a complete record"])
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "revoked"])
+def test_markers_that_are_not_committed_count_as_no_records(lab, what, *, is_lost):
+    """The partition leaves before the commit of its last offsets, which are markers."""
+    (tp,) = filled(lab, 1, "")
+    commit_at(lab, tp, 1)
+    put_marker(lab, tp)
+    handler = Handler(lab, slow=100.0)
+    run = Working(lab, handler, commit=RARELY, settings=quick())
+    if what == "a running record":
+        put(lab, tp, "slow")
+        lab.until(lambda: handler.calls)
+    elif what == "a complete record":
+        put(lab, tp, "")
+        lab.until(lambda: committed(lab) == [3], 100.0)
+        put_marker(lab, tp)
+    run.owns(1)
+    lab.sleep(2)
+    if is_lost:
+        lab.cluster.fail("JoinGroup", error=LOADING)
+        expel(lab)
+    else:
+        Working(lab, Handler(lab), name="a", settings=quick()).owns(1)
+    lab.until(lambda: not run.consumer.assignment())
+    assert run.stop(drain=False).committed
+    assert not [one for one in run.of_kind(events.WorkDrained) if one.uncommitted]
+
+
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 def test_records_done_after_a_loss_are_not_committed(lab, order):
