@@ -511,6 +511,9 @@ class Departures:
         """Close epochs; return the records that they still had."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
+        if reason in (REVOKED, LOST):
+            for one in dropped:
+                self._kept.end_ownership(one.tp)
         records = sum(one.records for one in dropped)
         if records:
             self.dropped[reason] += records

@@ -1,7 +1,9 @@
 """W4, W6, W12: the group changes under workers, and no record is lost."""
 
 import asyncio
+import gc
 import itertools
+import weakref
 
 import pytest
 from kafka import KafkaProducer
@@ -297,6 +299,31 @@ def test_markers_that_are_not_committed_count_as_no_records(lab, what, *, is_los
     lab.until(lambda: not run.consumer.assignment())
     assert run.stop(drain=False).committed
     assert not [one for one in run.of_kind(events.WorkDrained) if one.uncommitted]
+
+
+@in_both_ways
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "revoked"])
+def test_worker_does_not_keep_ownerships_that_ended(lab, protocol, *, is_lost):
+    """The worker keeps the last one, whose task is a variable of the idle thread."""
+    lab.cluster.creates_topics = False
+    handler = Handler(lab)
+    given = consumer(lab, **quick(protocol, metadata_max_age_ms=500))
+    given.subscribe(pattern="run-")
+    Working(lab, handler, given=given, commit=OFTEN, concurrency=1)
+    owned = given._subscription.assignment
+    states = []
+    for number in range(8):
+        (tp,) = lab.topic(f"run-{number}")
+        put(lab, tp, "")
+        lab.until(lambda: len(handler.calls) > len(states))
+        states.append(weakref.ref(owned[tp]))
+        if is_lost:
+            expel(lab)
+        lab.cluster.delete_topic(tp.topic)
+        lab.until(lambda: not owned)
+    lab.sleep(2)
+    gc.collect()
+    assert len([one for one in states if one() is not None]) <= 1
 
 
 @pytest.mark.contract("W4", "W6")
