@@ -130,6 +130,12 @@ class KeptRecords:
                 self._numbered[tp] = ownership, number
         return number
 
+    def end_ownership(self, tp: TopicPartition) -> None:
+        """Forget the ended ownership of a partition, but not the ownership's number."""
+        with self.lock:
+            _, number = self._numbered[tp]
+            self._numbered[tp] = None, number
+
     def admit(self, epoch: Epoch, records: Sequence[AnyRecord]) -> Sequence[int]:
         """Add the records that a poll returned; return the size of each in bytes."""
         sizes = sizes_of(records)

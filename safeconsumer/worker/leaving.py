@@ -155,7 +155,7 @@ class Commits:
     def note(self, dropped: Sequence[DroppedWork]) -> None:
         """Note whether dropped epochs had completed records that are not committed."""
         self.is_behind |= any(
-            one.mark.offset > one.epoch.committed >= 0 for one in dropped
+            one.epoch.is_behind(one.mark) for one in dropped if one.epoch.committed >= 0
         )
 
     def _commit(
@@ -188,8 +188,11 @@ class Commits:
     def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
         """Return the leaving partitions with offsets to commit, and those without a floor."""
         marks, _ = self._new_marks()
-        behind = [one for one in leaving if one.tp in marks]
-        floorless = [one for one in behind if not self.has_floor(one)]
+        new = [one for one in leaving if one.tp in marks]
+        floorless = [one for one in new if not self.has_floor(one)]
+        behind = [
+            one for one in new if one in floorless or one.is_behind(marks[one.tp])
+        ]
         return {
             "uncommitted": sorted_partitions(one.tp for one in behind),
             "floorless": sorted_partitions(one.tp for one in floorless),
@@ -243,7 +246,9 @@ class Commits:
             self.is_behind = False
             self._refused = None
             for tp, mark in marks.items():
-                owners[tp].committed = max(owners[tp].committed, mark.offset)
+                owner = owners[tp]
+                owner.committed = max(owner.committed, mark.offset)
+                owner.committed_records = max(owner.committed_records, mark.records)
             return
         self.failed += 1
         since = self._clock() if self._refused is None else self._refused[0]
@@ -506,6 +511,9 @@ class Departures:
         """Close epochs; return the records that they still had."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
+        if reason in (REVOKED, LOST):
+            for one in dropped:
+                self._kept.end_ownership(one.tp)
         records = sum(one.records for one in dropped)
         if records:
             self.dropped[reason] += records

@@ -430,13 +430,17 @@ class Engine:
         # Offsets after the last record may have no record, such as a transaction's
         # marker, and the position is past these offsets. All polled records are
         # admitted by now, so the position has passed no other record.
-        owned = self._group.owned()
+        # All positions are read at once, because idle turns spend most of their time here.
+        owned, places = self._group.owned(), self._group.places()
         for tp, epoch in self.kept.epochs.items():
-            if not epoch.records and owned.get(tp) is epoch.ownership:
-                position = self._group.position(tp)
-                if position is not None and position > epoch.progress.next_offset:
-                    with self.kept.lock:
-                        epoch.progress.reach(position, self._group.leader_epoch(tp))
+            if epoch.records or owned.get(tp) is not epoch.ownership:
+                continue
+            ownership, _, position = places.get(tp, (None, 0, None))
+            if ownership is not epoch.ownership or position is None:
+                continue
+            if position.offset > epoch.progress.next_offset:
+                with self.kept.lock:
+                    epoch.progress.reach(position.offset, position.leader_epoch)
 
     def _goes_back_further(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]

@@ -243,6 +243,7 @@ class Epoch:
         is_held: whether none of the records may be started, because a hold other than a
             worker's covers the partition, or the ownership has ended.
         committed: the offset that is committed in this ownership; -1 if none is.
+        committed_records: the number of this ownership's records that are committed.
         reset: the number of the position's reset from which the floor comes; 0 if none.
         has_lost_floor: whether a later reset has made the floor invalid.
     """
@@ -269,6 +270,7 @@ class Epoch:
     is_closed: bool = False
     is_held: bool = False
     committed: int = -1
+    committed_records: int = 0
     reset: int = 0
     has_lost_floor: bool = False
 
@@ -285,6 +287,14 @@ class Epoch:
     def watermark(self) -> Watermark:
         """Return the watermark; complete records of unfinished tasks count."""
         return self.progress.watermark(self.tasks)
+
+    def is_behind(self, mark: Watermark) -> bool:
+        """
+        Return whether records before a mark are not committed.
+
+        Offsets without records, such as transaction markers, do not count.
+        """
+        return mark.records > self.committed_records
 
     # ------------------------------------------------------------ failures
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from typing import Protocol, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from safeconsumer.worker.records import AnyRecord
 
@@ -38,10 +38,12 @@ class Watermark:
         offset: the next offset to be consumed, which is the offset to commit.
         leader_epoch: the leader epoch of the last complete record or a later one; -1 if
             unknown.
+        records: the number of the ownership's records before the mark.
     """
 
     offset: int
     leader_epoch: int = -1
+    records: int = field(default=0, eq=False)
 
 
 class Progress:
@@ -198,11 +200,11 @@ class Progress:
         """
         first = self.first_incomplete(tasks)
         if first == self.admitted:
-            return self._end
+            return Watermark(self._end.offset, self._end.leader_epoch, first)
         record = self.record(first)
         # This record's leader epoch is not older than the last complete record's, as a
         # truncation check requires.
-        return Watermark(record.offset, _epoch_of(record))
+        return Watermark(record.offset, _epoch_of(record), first)
 
 
 def sizes_of(records: Sequence[AnyRecord]) -> list[int]:

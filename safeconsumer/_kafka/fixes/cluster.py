@@ -140,7 +140,11 @@ class PauseSafeCluster(ClusterMetadata):
         return self._answered_topics is None or self._answered_topics.issuperset(topics)
 
     def is_missing(self, topic: str) -> bool:
-        """Return whether a topic does not exist, according to two responses in a row."""
+        """
+        Return whether the last response lacks a topic, or for a known topic the last two.
+
+        A known topic without an id is missing after one response.
+        """
         return topic not in self._partitions and self.is_answered((topic,))
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future

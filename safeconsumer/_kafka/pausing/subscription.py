@@ -491,13 +491,15 @@ class LedgerSubscription(SubscriptionState):
         with self._lock:
             self._note_partitions(topics)
 
-    def _note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
+    def _note_partitions(
+        self, topics: Mapping[str, Collection[int]], *, is_of_all: bool = False
+    ) -> None:
         noted, pattern = self._first_seen, self.subscribed_pattern
-        now: dict[str, tuple[int, UUID | None]] = {}
-        if pattern is not None:
-            now |= noted
         is_complete = self._skips_no_record and pattern is not None
         is_complete = is_complete and pattern is self._answered_pattern
+        now: dict[str, tuple[int, UUID | None]] = {}
+        if pattern is not None and not (is_of_all and is_complete):
+            now |= noted  # otherwise missing topics will count as new
         for topic, partitions in topics.items():
             count, topic_id = len(partitions), self.newest_id(topic)
             first = 0 if is_complete else count
@@ -505,10 +507,10 @@ class LedgerSubscription(SubscriptionState):
             if count:
                 is_same = topic_id is None or first_id in {None, topic_id}
                 now[topic] = (min(least, count) if is_same else 0, first_id or topic_id)
-            elif topic in noted:  # the topic does not exist, or is not known yet
-                now[topic] = noted[topic]
             elif self._skips_no_record and self.is_missing(topic):
                 now[topic] = 0, None
+            elif topic in noted:  # the topic does not exist, or is not known yet
+                now[topic] = noted[topic]
         self._first_seen = now
         if pattern is None:
             self._answered_pattern = None
@@ -519,6 +521,9 @@ class LedgerSubscription(SubscriptionState):
         """
         Note, while a worker has the consumer, which topics do not exist.
 
+        If a pattern is subscribed, topics that a response with all topics lacks are
+        forgotten, because a topic that is not known counts as added from then on.
+
         Args:
             topics: the partitions of the subscribed topics, by a metadata response.
             is_of_all: whether the response has all topics of the cluster.
@@ -526,7 +531,8 @@ class LedgerSubscription(SubscriptionState):
         Thread rules: the IO thread.
         """
         if self._skips_no_record:
-            self.note_partitions(topics)
+            with self._lock:
+                self._note_partitions(topics, is_of_all=is_of_all)
         self._answered_pattern = self.subscribed_pattern if is_of_all else None
 
     def reset_missing_positions(self) -> None:

@@ -1,7 +1,9 @@
 """W4, W6, W12: the group changes under workers, and no record is lost."""
 
 import asyncio
+import gc
 import itertools
+import weakref
 
 import pytest
 from kafka import KafkaProducer
@@ -270,6 +272,60 @@ def test_report_is_not_committed_if_a_revoked_partition_was_not_committed(
         put(lab, tp, "")
         run.done(2)
     assert run.stop().committed is goes_on
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("what", ["nothing", "a running record", "a complete record"])
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "revoked"])
+def test_markers_that_are_not_committed_count_as_no_records(lab, what, *, is_lost):
+    """The partition leaves before the commit of its last offsets, which are markers."""
+    (tp,) = filled(lab, 1, "")
+    commit_at(lab, tp, 1)
+    put_marker(lab, tp)
+    handler = Handler(lab, slow=100.0)
+    run = Working(lab, handler, commit=RARELY, settings=quick())
+    if what == "a running record":
+        put(lab, tp, "slow")
+        lab.until(lambda: handler.calls)
+    elif what == "a complete record":
+        put(lab, tp, "")
+        lab.until(lambda: committed(lab) == [3], 100.0)
+        put_marker(lab, tp)
+    run.owns(1)
+    lab.sleep(2)
+    if is_lost:
+        lab.cluster.fail("JoinGroup", error=LOADING)
+        expel(lab)
+    else:
+        Working(lab, Handler(lab), name="a", settings=quick()).owns(1)
+    lab.until(lambda: not run.consumer.assignment())
+    assert run.stop(drain=False).committed
+    assert not [one for one in run.of_kind(events.WorkDrained) if one.uncommitted]
+
+
+@in_both_ways
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "revoked"])
+def test_worker_does_not_keep_ownerships_that_ended(lab, protocol, *, is_lost):
+    """The worker keeps the last one, whose task is a variable of the idle thread."""
+    lab.cluster.creates_topics = False
+    handler = Handler(lab)
+    given = consumer(lab, **quick(protocol, metadata_max_age_ms=500))
+    given.subscribe(pattern="run-")
+    Working(lab, handler, given=given, commit=OFTEN, concurrency=1)
+    owned = given._subscription.assignment
+    states = []
+    for number in range(8):
+        (tp,) = lab.topic(f"run-{number}")
+        put(lab, tp, "")
+        lab.until(lambda: len(handler.calls) > len(states))
+        states.append(weakref.ref(owned[tp]))
+        if is_lost:
+            expel(lab)
+        lab.cluster.delete_topic(tp.topic)
+        lab.until(lambda: not owned)
+    lab.sleep(2)
+    gc.collect()
+    assert len([one for one in states if one() is not None]) <= 1
 
 
 @pytest.mark.contract("W4", "W6")

@@ -1,5 +1,7 @@
 """P21, W12: a topic is deleted and recreated under a worker."""
 
+from uuid import UUID
+
 import pytest
 
 from safeconsumer import events
@@ -102,6 +104,32 @@ def test_worker_skips_no_record_of_a_topic_that_was_missing(lab, protocol, away,
     lab.sleep(away)
     assert not (away and run.consumer.assignment())
     filled(lab, 2, *(f"new{number}" for number in range(5)))
+    run.done(10)
+    lab.until(lambda: committed(lab) == [5, 5])
+    run.stop()
+    assert sorted(values(handler)) == sorted([*range(5)] * 2)
+
+
+@in_both_ways
+@pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}])
+@simulated(seeds=1, nightly=5)
+def test_worker_skips_no_record_of_a_recreated_topic_without_ids(lab, protocol, how):
+    """The responses in between lack the topic, as the cluster sends no topic ids."""
+    lab.cluster.creates_topics = False
+    lab.topic("t", 2)
+    topic = lab.cluster.topics.get("t")
+    topic_id, topic.id = topic.id, UUID(int=0)
+    handler = Handler(lab)
+    settings = quick(protocol, auto_offset_reset="latest", metadata_max_age_ms=1000)
+    given = consumer(lab, **settings)
+    given.subscribe(**how)
+    run = Working(lab, handler, given=given)
+    lab.until(lambda: committed(lab) == [0, 0])
+    topic.id = topic_id
+    lab.cluster.delete_topic("t")
+    lab.until(lambda: not run.consumer.assignment())
+    filled(lab, 2, *(f"new{number}" for number in range(5)))
+    lab.cluster.topics.get("t").id = UUID(int=0)
     run.done(10)
     lab.until(lambda: committed(lab) == [5, 5])
     run.stop()

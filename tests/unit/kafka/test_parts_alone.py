@@ -224,3 +224,15 @@ def test_topic_without_partitions_in_one_response_keeps_its_partition_count(
     subscription.reset_missing_positions()
     strategies = [subscription.assignment[tp].reset_strategy for tp in (A, B)]
     assert strategies == [OffsetResetStrategy.LATEST, OffsetResetStrategy.EARLIEST]
+
+
+def test_deleted_topics_of_a_pattern_are_forgotten_under_a_worker(subscription):
+    """A program may create and delete a topic for each of its runs."""
+    subscription.unsubscribe()
+    subscription.subscribe(pattern="run-")
+    subscription.skip_no_record({})
+    for number in range(100):
+        subscription.note_answer({f"run-{number}": {0}}, is_of_all=True)
+    assert [*subscription._first_seen] == ["run-99"]
+    subscription.note_partitions({"run-98": {0}})  # of an older response, in a join
+    assert {*subscription._first_seen} == {"run-98", "run-99"}
