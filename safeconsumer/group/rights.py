@@ -89,8 +89,8 @@ def grants(
     Yield exactly the permissions that operators and members need for holds and resets.
 
     Operators also need permission to commit the position of ``dead-letters replay``;
-    they name its topics in ``topics``. Members already have all permissions for resets,
-    because they are consumers.
+    ``topics`` must include the topics that it reads. Members already have all
+    permissions for resets, because they are consumers.
 
     Args:
         settings: the names of the control topics.
