@@ -110,7 +110,7 @@ class Report:
         kind: ``stream`` for a Spark stream, which Kafka does not count as a member;
             empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
-            computed by whoever reads the report, and not part of the record.
+            computed by the reader of the report, and not part of the record.
     """
 
     group: str
