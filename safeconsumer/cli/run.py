@@ -177,7 +177,7 @@ def _run_worker(worker: Worker) -> Report:
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
-        # such an error concerns a setting or an existing topic
+        # it is about a setting or an existing topic
         if isinstance(error, WorkerSettingError):
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error

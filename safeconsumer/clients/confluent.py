@@ -305,7 +305,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
-        # The kept partitions count as in hand before the check.
+        # Mark the kept partitions as in hand before checking which of them are quiet.
         free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())

@@ -142,7 +142,8 @@ def folded(
     rows: Iterable[tuple[str, ...]], scopes: Sequence[Scope]
 ) -> list[tuple[str, ...]]:
     """
-    Return rows about holds; many rows that differ only in the partition are merged.
+    Return rows about holds; if there are many, merge rows that differ only in
+    partition.
 
     Args:
         rows: the cells of each hold, its scope first.

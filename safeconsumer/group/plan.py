@@ -756,7 +756,7 @@ def is_later(one: HoldRecord | None) -> bool:
 
 def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the scopes with a later version's keys, which this version cannot write.
+    Return the scopes whose keys only a later version can write.
 
     Args:
         plan: the plan.

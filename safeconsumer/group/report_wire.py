@@ -37,7 +37,8 @@ _FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 # Kinds of reporters other than members.
 STREAM = "stream"
 
-# A longer report leaves out its partitions. Producers compress their records.
+# A report that would be longer leaves out its partitions. Producers compress their
+# records.
 MAX_REPORT_BYTES = 512 * 1024
 
 # More partitions than any cluster has; a larger report would only keep readers busy.

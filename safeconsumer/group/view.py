@@ -321,7 +321,7 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """The reason, with the member's name before it."""
+        """The reason, preceded by the member's name."""
         return f"{self.deliverer} {self.why}".strip()
 
     @property

@@ -227,9 +227,10 @@ class Cluster:
         """
         Delete and compact records according to the topics' settings.
 
-        Only records older than both ``segment.ms``, and thus not in the active segment,
-        and ``min.compaction.lag.ms`` are compacted. Kafka's default retention of a week
-        does not apply, because a test may write records with old timestamps.
+        Records are compacted only if they are older than ``min.compaction.lag.ms`` and
+        than ``segment.ms``, so that they are not in the active segment. Kafka's default
+        retention of a week does not apply, because a test may write records with old
+        timestamps.
         """
         for topic in self.topics:
             policy, now_ms = topic.setting("cleanup.policy"), self.now_ms()

@@ -1,4 +1,4 @@
-"""Tests logs that are truncated or recreated although a consumer was already further."""
+"""Tests logs that are truncated or recreated after a consumer has read further."""
 
 from kafka.structs import TopicPartition
 
