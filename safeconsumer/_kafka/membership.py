@@ -111,7 +111,7 @@ class Membership:
 
     def take(self, owner: object) -> None:
         """
-        Refuse others' commits, polls and assignment changes until :meth:`release`.
+        Refuse others' commits, polls, and ends of the assignment until :meth:`release`.
 
         The owner commits with :meth:`own_commit`, and makes its other calls in
         :meth:`own_call`.
@@ -155,7 +155,7 @@ class Membership:
         """
         Skip no unread record from now on, even under ``latest``.
 
-        New partitions are read from their start. If unread records are deleted, reading
+        Added partitions are read from their start. If unread records are deleted, reading
         continues at the first remaining record.
         """
         self._coordinator.skip_no_record()

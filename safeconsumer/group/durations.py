@@ -47,6 +47,8 @@ def parse_moment(text: str) -> float:
     """
     Return epoch seconds for ``2h``, which means two hours ago, or for a date and time.
 
+    A date without a time zone is in UTC.
+
     Raises:
         ValueError: the text is neither; the message shows valid forms.
     """

@@ -453,7 +453,9 @@ def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
 @frozen(kw_only=True)
 class View:
     """
-    A snapshot of one group; ``unread`` names the parts that could not be read.
+    A snapshot of one group.
+
+    Parts that could not be read are None or empty, and ``unread`` names them.
 
     Verdicts on members and partitions are computed once, on first access.
 

@@ -2,9 +2,9 @@
 Decides which pauses are whole pauses, and how a pause is placed over another hold.
 
 A plain pause is a pause of single partitions by the application, without a lifetime of
-its own; it lasts until a completed join leaves its partition out. If a pause names all
-partitions of a topic that one call of ``assignment()`` returned, it is also a whole
-pause of the topic: another hold, by the owner ``WHOLE``, that lasts until the
+its own; it lasts until a completed join leaves its partition out. If a plain pause
+names all partitions of a topic that one call of ``assignment()`` returned, it is also a
+whole pause of the topic: another hold, by the owner ``WHOLE``, that lasts until the
 application's next resume (P3, P7).
 """
 

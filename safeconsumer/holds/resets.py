@@ -92,7 +92,7 @@ class Resets:
         self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
 
     def begin(self, wanted: Targets) -> None:
-        """Hold newly targeted partitions; to be called once operators' holds cover them."""
+        """Hold new partitions and make them targets, once operators' holds cover them."""
         new = [tp for tp, one in wanted.items() if self.targets.get(tp) != one]
         self.hold(new)
         self.targets = wanted

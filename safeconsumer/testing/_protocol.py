@@ -107,7 +107,7 @@ class Message:
     @classmethod
     def read(cls, data: bytes) -> "Message":
         """
-        Decode a request, which starts after its length.
+        Decode a request, without the length that precedes it.
 
         Raises:
             UnreadableError: the request cannot be decoded, or has an unknown version.

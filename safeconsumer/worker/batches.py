@@ -166,7 +166,7 @@ class Batch:
         """
         Complete the given records, or all unanswered ones. Any thread may call this.
 
-        A second answer changes nothing, nor does an answer for a revoked partition.
+        A second answer, or one for a partition that was taken away, changes nothing.
 
         Args:
             indexes: one or several indexes into ``records``; an empty list changes
@@ -328,7 +328,7 @@ class HandOut:
         self._is_new_request = True
         for ticket in self._last:
             # A program that requests more batches no longer works on its last batches
-            # of a revoked partition. These batches are given back, because a later
+            # of a partition that has left. These batches are given back, because a later
             # ownership waits for batches that a program still works on.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()

@@ -262,7 +262,7 @@ class Brakes:
 
     def stalled_since(self) -> float | None:
         """
-        Return when the last record was completed, if all room is taken.
+        Return since when no record was completed, if all room is taken.
 
         Any thread may call this.
 

@@ -355,7 +355,7 @@ class HandlerStalled(WorkerEvent):
         offset: the record's offset; -1 if the record was completed a moment ago.
         seconds: the time since the call began, or since the batch's last answer.
         stack: the stack of the call, innermost call last; None for a batch of a
-            ``Pump``, and if the stack is in another process.
+            ``Pump``, and if the stack cannot be seen, as in another process.
         is_letter: whether ``dead_letter`` was called, instead of the handler.
     """
 

@@ -187,8 +187,8 @@ class Context:
         attempt: the number of this attempt, from 1. An attempt is not counted if it
             ended in a requested delay or pause, in an outage that a breaker has
             detected, or in an error of a whole batch.
-        revoked: an event that is set once the partition is being revoked, or a seek or
-            a reset has moved its position. Records that are done after that may be
+        revoked: an event that is set once the partition is being taken away, or a seek
+            or a reset has moved its position. Records that are done after that may be
             handled again. A thread calls ``is_set()`` or ``wait(timeout)``, and a
             coroutine uses ``await context.revoked``. The event is never set in the
             process executor.

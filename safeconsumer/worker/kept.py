@@ -61,8 +61,8 @@ class KeptRecords:
 
     Attributes:
         lock: guards every counter and every epoch.
-        idle: set when no record is running any more; a thread clears the event before
-            it waits.
+        idle: set when no record is running any more, and when an epoch is closed; a
+            thread clears the event before it waits.
         epochs: the open epochs by partition.
         records: the number of incomplete records of all open epochs.
         bytes: the size of the incomplete records.
@@ -250,7 +250,7 @@ class KeptRecords:
             )
 
     def busy(self) -> set[TopicPartition]:
-        """Return the partitions with running records, including revoked partitions."""
+        """Return the partitions with running records, even those that were taken away."""
         with self.lock:
             here = {tp for tp, epoch in self.epochs.items() if epoch.tasks}
             return here.union(self.left_behind)

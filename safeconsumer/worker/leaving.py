@@ -1,4 +1,4 @@
-"""Commits complete records, and drains running work before partitions are revoked."""
+"""Commits complete records, and drains running work before partitions leave."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ class Commits:
     Attributes:
         succeeded: the number of commits that succeeded.
         failed: the number of commits that were refused or could not be sent.
-        is_behind: whether partitions with uncommitted completed records were revoked
-            since the last successful commit.
+        is_behind: whether partitions with uncommitted completed records have left since
+            the last successful commit.
     """
 
     _client: ConsumerClient

@@ -72,7 +72,7 @@ class Outages:
         task = outcome.task
         if self._breaker is None and not outcome.failed:
             return outcome  # the usual case
-        # A partition that is being revoked counts, too, because its outage continues.
+        # A partition that is being taken away counts, too: its outage continues.
         if task.epoch.is_closed or task.letter is not None:
             return outcome
         failed = [

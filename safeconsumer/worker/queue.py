@@ -21,7 +21,7 @@ from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.turns import Turns
 
-# The maximum number of records of a hand-over, and the seconds that a hand-over takes.
+# The maximum number of records of a hand-over, and its approximate time in seconds.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 

@@ -112,9 +112,8 @@ def _wait(
     # manager in Python would not suffice, because after an interrupt in its entry the
     # loop would keep the wait.
     try:
-        with (
-            net._pending_waiters_lock
-        ):  # the lock is entered in C, without an interrupt
+        # The lock is entered in C, without an interrupt.
+        with net._pending_waiters_lock:
             net._pending_waiters[ended] = state
         begin()
         ended.wait(seconds)

@@ -84,7 +84,7 @@ class ControlReader:
         self._fetcher.wake()
 
     def silence(self) -> float:
-        """Return the seconds since the last fetch of the longest-waiting partition."""
+        """Return the seconds since each partition has had a successful fetch."""
         return float(self._fetcher.silence())
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:

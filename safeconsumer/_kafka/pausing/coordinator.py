@@ -137,7 +137,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._fencing_error: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
-        # The partitions held since a join was prepared, until they are reported.
+        # The partitions that were held when a join was prepared, until they are reported.
         self._held: States = {}
         # The owned partitions when a join was last prepared, or completed.
         self._owned: States = {}
@@ -550,9 +550,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.handover is not None:
             self.handover.before_join()
         try:
-            if (
-                self._waking.is_asked
-            ):  # a wake-up must not shorten the wait for the commit
+            # A wake-up must not shorten the wait for the commit.
+            if self._waking.is_asked:
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
             with self._assigning_because(cause), self._waking.unwakeable():
@@ -665,7 +664,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # the membership has ended
+            # The membership that sent the heartbeat has ended.
+            if member != self._generation.member_id:
                 raise UnknownMemberIdError from error
             self._fencing_error = error  # upstream would only stop sending heartbeats
             raise
