@@ -349,7 +349,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             raise
 
     async def _give_up_control(self) -> None:
-        if not self._is_over:  # if it is over, stop() stops group control
+        if not self._is_over:  # else stop() stops group control
             await self._end_control(self._member.give_up_control)
             self._calls = LoopCalls()
             self._clients = control_clients(self._configs, self._calls)

@@ -42,7 +42,7 @@ class _Waiting:
     is_open: bool = False
 
     def is_plausible(self, ends: Offsets) -> bool:
-        """Return whether these can be the end offsets of the same, not recreated topics."""
+        """Return whether these end offsets are possible if no topic was recreated."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 

@@ -1,7 +1,7 @@
 """
 Finds held partitions that are still consumed by members that do not report.
 
-The only evidence of what such a member does is its commits. Kafka does not count a
+The only evidence of what a silent member does is its commits. Kafka does not count a
 consumer that assigns partitions to itself as a member; if such a consumer does not
 report, it cannot be found at all.
 """

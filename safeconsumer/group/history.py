@@ -29,7 +29,7 @@ UNTIL = "until"
 @frozen
 class Entry:
     """
-    A change of a hold by one record.
+    A change to a hold, made by one record.
 
     Attributes:
         what: ``held``, ``extended``, ``reset`` if the hold resets the group's offsets,

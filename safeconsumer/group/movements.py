@@ -24,7 +24,7 @@ _UNKNOWN = "not known to be read from there"
 @frozen(kw_only=True)
 class Movement:
     """
-    The reset of one partition of a group, done or not.
+    The reset of one partition in a group, with its state.
 
     The partition counts as moved once the group has committed the target and the owner,
     if there is one, has read the reset: the owner then reads on from the target.
