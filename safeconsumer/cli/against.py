@@ -1,4 +1,4 @@
-"""Reads topics as a journal, to find records that a client lost without noticing."""
+"""Reads topics like a journal, to find records that a client lost without noticing."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,15 +21,14 @@ from safeconsumer.journal.format import tp_text
 @frozen
 class TopicJournal:
     """
-    The records of partitions, as if their producers had recorded them in a journal.
+    The records in partitions, as if their producers had kept a journal of them.
 
     Attributes:
-        at: the time of reading, in seconds since the epoch, at which all records
-            existed.
-        firsts: the first offsets of the partitions' logs.
-        found: the offsets of their records.
-        member: the name under which the records are reported.
-        group: empty; the records count for every group.
+        at: a time at which all records existed, in seconds since the epoch.
+        firsts: the first offset in each partition's log.
+        found: the offsets of each partition's records.
+        member: the name that reports show for the source of these records.
+        group: empty, because the records count for every group.
     """
 
     at: float
@@ -41,7 +40,7 @@ class TopicJournal:
     @property
     def entries(self) -> Iterator[Acked | Kept]:
         """
-        Yield entries for the logs' first offsets, then for producers' acknowledgements.
+        Yield entries for the logs' first offsets, then for acknowledged records.
 
         Each access returns a new iterator.
         """
@@ -61,20 +60,20 @@ def topic_journal(
     base: Mapping[str, Any], partitions: Iterable[Named]
 ) -> tuple[TopicJournal, list[str]]:
     """
-    Read the committed records of topics, from the topics' start to their current end.
+    Read the committed records in topics, from the start to the current end.
 
-    All partitions of the topics are read, because journals lack partitions that no
-    member read.
+    All partitions of the topics are read, because journals do not contain partitions
+    that nobody read.
 
     Args:
-        base: kafka-python's settings of the connection.
-        partitions: the partitions that journals name.
+        base: the kafka-python settings for the connection.
+        partitions: the partitions that are named in journals.
 
-    Reading creates no topic, so a deleted topic stays deleted.
+    Reading does not create topics, so a deleted topic stays deleted.
 
     Returns:
-        The records, and a line about each partition that does not exist, or that this user
-        may not see.
+        The records, and a line about each partition that does not exist or that this
+        user may not see.
 
     Raises:
         CommandError: the broker stopped answering, or deleted records during the
@@ -91,8 +90,7 @@ def _existing(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:
-    # The request is for all topics, because a request for one topic by its name may
-    # create it.
+    # Request all topics, because a request that names one topic may create it.
     known = consumer.topics()
     there: list[TopicPartition] = []
     troubles: list[str] = []
@@ -116,12 +114,12 @@ def _existing(
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
     firsts = consumer.beginning_offsets(tps) if tps else {}
     ends = consumer.end_offsets(tps) if tps else {}
-    # All records existed at this time; the audit looks for them in journals up to it.
+    # All records existed at this time, so the audit searches journals up to this time.
     at = time.time()
     consumer.assign(tps)
     for tp, first in firsts.items():
-        # This seek is explicit, because the log may start later by the time of the
-        # first poll.
+        # Seek explicitly, because by the time of the first poll the log may start
+        # later.
         consumer.seek(tp, first)
     found: dict[Named, Spans] = {}
     for tp, several in records.read(consumer, ends):

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer audit``: reports the guarantees that journals prove or refute."""
+"""Implements ``safeconsumer audit``: checks guarantees against journals."""
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Given: TypeAlias = Journals | SparkJournals
 
-_MANY = 10  # the number of a check's partitions that get a line each
+_MANY = 10  # the maximum number of partitions printed for a check
 
 Shown = Mapping[Row, Sequence[str]]
 
@@ -41,7 +41,7 @@ Shown = Mapping[Row, Sequence[str]]
 @frozen
 class _Verdict:
     """
-    The verdict, as it is printed and reported.
+    The verdict that is printed and written to reports.
 
     Attributes:
         rows: the rows.
@@ -64,7 +64,7 @@ class _Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for a missing verdict, even if every journal could be read."""
+        """The reasons for a missing verdict, including that no journal names a partition."""
         if self.rows or self.troubles:
             return self.troubles
         return ("no journal names a partition",)
@@ -138,15 +138,15 @@ def audit(  # noqa: PLR0913 - one parameter per option
     master: str | None,
 ) -> None:
     """
-    Judge consumers by their delivery journals, and streams by their checkpoints.
+    Check consumers by their delivery journals, and streams by their checkpoints.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members and
-    producers together. Each consumer group is judged separately. Status 1: there are
-    violations, and each is named with its evidence. Status 2: there is no verdict,
-    because a journal is missing, broken or of a newer version, none has a partition, or
-    a check could not be judged; the reason is named. The status is also 2 if a report
-    could not be written. The rows of a report have is_complete, which is true if every
-    journal could be read.
+    JOURNAL is a file, or a folder with *.journal files; give the journals of all
+    members and producers together. Each consumer group is judged separately. Status 1:
+    there are violations, and each is printed with its evidence. Status 2: there is no
+    verdict, because a journal is missing, broken or from a newer version, no journal
+    names a partition, or a check could not be judged; the reason is printed. The status
+    is also 2 if a report could not be written. The rows of a report contain
+    is_complete, which is true if every journal could be read.
     """
     with explained(context):
         if not journals and not streams.folders:
@@ -210,8 +210,8 @@ def _trace(
 
 
 def _write_files(verdict: _Verdict, files: Mapping[Path, str]) -> int:
-    # Returns the status of the command. A write error is reported after the verdict,
-    # and does not change the verdict.
+    # Returns the command's exit status. A write error is reported after the verdict,
+    # and does not change a verdict of violations.
     status = verdict.status
     for path, text in files.items():
         try:
@@ -225,7 +225,7 @@ def _write_files(verdict: _Verdict, files: Mapping[Path, str]) -> int:
 def _judged(
     given: "Given", settings: Settings, more: Sequence[Source], connect: Connect | None
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    # The settings of topics matter only if an offset had no record, which is rare.
+    # Topic settings matter only if an offset had no record, which is rare.
     rows, troubles = given.judged(settings, more)
     topics = {row.topic for row in rows if row.unrecorded}
     if connect is None or not topics:
@@ -263,8 +263,8 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         check_there(journals)
         yield load(map(Path, journals))
         return
-    # These modules are imported only with --master, because they load slowly and need
-    # an extra.
+    # Import these modules only with --master, because they load slowly and require an
+    # extra.
     from safeconsumer.cli.spark_session import session  # noqa: PLC0415
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
@@ -285,7 +285,8 @@ def _read_topics(
 
 
 def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
-    # Each row shows whether all journals were read; if not, no row is a clean verdict.
+    # Each row shows whether all journals were read; if not, a row without violations is
+    # not a clean verdict.
     lines = (json.dumps({**row.as_dict(), "is_complete": is_complete}) for row in rows)
     return "".join(f"{line}\n" for line in lines)
 
@@ -316,7 +317,7 @@ def _report_lines(verdict: _Verdict) -> list[str]:
         more = f" and {len(others):,} more" if others else ""
         line = f"{checks}  {first}{more}  could not be judged: {why}"
         lines.append(printable(line))
-    # A partition that two groups read is judged twice.
+    # A partition that two groups read is judged and counted twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(
         verdict.status, "clean"

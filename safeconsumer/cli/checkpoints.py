@@ -1,4 +1,4 @@
-"""Reads checkpoints of Spark streams for an audit, from local folders or with Spark."""
+"""Reads Spark stream checkpoints for an audit, from local folders or with Spark."""
 
 import re
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is not a sc
 @frozen(kw_only=True)
 class Streams:
     """
-    The streams that an audit judges besides members.
+    The streams that an audit judges in addition to members.
 
     Attributes:
-        folders: their checkpoints.
-        group: the group whose holds they obey.
+        folders: the streams' checkpoint folders.
+        group: the group whose holds the streams obey.
     """
 
     folders: tuple[str, ...]
@@ -48,7 +48,7 @@ class Streams:
         Raises:
             CheckpointError: a checkpoint cannot be read.
             CommandError: an option is missing, a folder does not exist, or the holds
-                topic has no record of the group.
+                topic has no records about the group.
         """
         if self.group is None or not self.folders:
             if self.group is None and not self.folders:
@@ -102,7 +102,7 @@ stream_options = options(
 
 
 def _check_named(group: str, known: AbstractSet[str]) -> None:
-    # A misspelt group has no holds, and so its stream would pass every check.
+    # A misspelt group has no holds, so its streams would pass every check.
     if group not in known:
         names = first_of(sorted(known), _MOST_NAMED) or "no group"
         message = (
@@ -113,7 +113,7 @@ def _check_named(group: str, known: AbstractSet[str]) -> None:
 
 
 def _files(folder: str, master: str | None) -> Iterator[tuple[str, str]]:
-    # Yields the path and the text of each file that may belong to a checkpoint.
+    # Yields the path and text of each file that may belong to a checkpoint.
     scheme = _SCHEME.match(folder)
     if scheme is None:
         yield from _read_local(Path(folder))
@@ -142,7 +142,7 @@ def _read_local(folder: Path) -> Iterator[tuple[str, str]]:
         try:
             yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
         except FileNotFoundError:
-            continue  # the stream runs, and deletes old batches
+            continue  # the stream is running and deletes old batches
         except (OSError, UnicodeDecodeError) as error:
             message = f"{path} cannot be read: {error}"
             raise CheckpointError(message) from error
@@ -160,6 +160,6 @@ def _read_by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
                 if not is_of_spark(error):
                     raise
                 if part == "sources" and _NOT_THERE in str(error):
-                    continue  # the source in pure Python writes no such file
+                    continue  # the pure Python source does not write such files
                 message = f"{where} cannot be read: {reason(error)}"
                 raise CheckpointError(message) from error

@@ -1,4 +1,4 @@
-"""Checks that the groups, scopes and control topics that a command names exist."""
+"""Checks that the groups, scopes and control topics exist that a command names."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from safeconsumer.holds.scope import Scope
 
 def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None:
     """
-    Check that each scope covers something that the group consumes.
+    Check that each scope covers a partition that the group consumes.
 
     Raises:
         CommandError: a scope covers nothing; the message suggests similar names.
@@ -23,11 +23,11 @@ def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None
 
 def check_known(operator: Operator, view: View) -> None:
     """
-    Check that the group exists, or has a hold.
+    Check that the group exists or has a hold.
 
     Raises:
-        CommandError: the group does not exist and has no hold, or holds cannot be read;
-            the message suggests similar names.
+        CommandError: the group does not exist and has no known hold; the message
+            suggests similar names.
     """
     if not view.is_known:
         message = scopes.unknown_group(view, operator.groups())
@@ -37,7 +37,7 @@ def check_known(operator: Operator, view: View) -> None:
 
 def check_set_up(operator: Operator) -> None:
     """
-    Check that there is a control topic, or at least one that this principal cannot see.
+    Check that a control topic exists, or may exist but be hidden from this principal.
 
     Raises:
         CommandError: no control topic exists.

@@ -1,4 +1,4 @@
-"""Checks the requirements of a command on the cluster before the command starts."""
+"""Checks, before a command starts, what it requires of the cluster."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from safeconsumer.group.described_topics import settings_of
 from safeconsumer.group.scopes import suggestion
 from safeconsumer.holds.explain import printable
 
-# The errors for a topic that does not exist, or whose name no topic can have.
+# The errors for a topic that does not exist or has an impossible name.
 _MISSING = (
     kafka_errors.InvalidTopicError,
     kafka_errors.UnknownTopicOrPartitionError,
@@ -24,7 +24,7 @@ def partitions_of(
     base: Mapping[str, Any], topics: Iterable[str]
 ) -> dict[str, frozenset[int] | None]:
     """
-    Return the partitions of topics, None for a missing topic; no topic is created.
+    Return the partitions of topics, None for missing topics, without creating topics.
 
     Raises:
         CommandError: the broker refuses.
@@ -44,7 +44,7 @@ def _partitions_of(
 
 def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str]:
     """
-    Return the topics that, by their settings, are not compacted.
+    Return the topics whose settings show that they are not compacted.
 
     Raises:
         KafkaError: the broker could not be queried.
@@ -65,17 +65,17 @@ def existing(
     status: Status = Status.FAILED,
 ) -> dict[str, frozenset[int]]:
     """
-    Check that all of the topics exist; return their partitions.
+    Check that all given topics exist; return their partitions.
 
     Args:
-        base: how to reach the broker.
+        base: the kafka-python settings for connecting to the cluster.
         topics: their names.
-        mend: the advice if a topic does not exist; without advice the message suggests
-            similar names.
-        status: the exit status in that case.
+        mend: advice for a missing topic; without it, the message suggests similar
+            names.
+        status: the exit status if a topic is missing.
 
     Raises:
-        CommandError: some topics do not exist, which the message names; or the broker
+        CommandError: some topics do not exist (the message names them), or the broker
             refuses.
         KafkaError: the broker does not answer.
     """

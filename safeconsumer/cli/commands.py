@@ -1,4 +1,4 @@
-"""Lists every command in one group, and imports a command's module on its first use."""
+"""Lists all commands in one group, and imports a command's module on its first use."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import click
 from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.statuses import Status
 
-# By purpose, each command with its module in this package and its name in that module.
+# By purpose, the commands, each with its module in this package and its name there.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Hold": {
         "pause": "holding.pause",
@@ -47,15 +47,15 @@ WHERE = {name: where for one in _COMMANDS.values() for name, where in one.items(
 @contextlib.contextmanager
 def _ended() -> Iterator[None]:
     """
-    End with the documented status if the output's reader stops, or on Ctrl-C.
+    Exit with the documented status if the output loses its reader, or on Ctrl-C.
 
-    The context also covers the import of a command, where click would end with status
-    1.
+    The context also covers the import of a command, during which click would exit with
+    status 1.
     """
     try:
         yield
     except BrokenPipeError:
-        # The errors mean that standard output is not a file, as in tests, or is closed.
+        # These errors mean that stdout is closed or, as in tests, not a file.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             # the rest of the output goes to os.devnull
@@ -67,7 +67,7 @@ def _ended() -> Iterator[None]:
 
 
 class _Commands(Listing):
-    """A group that imports a command when it is used, as importing all takes a second."""
+    """A group that imports commands only when used, because importing all takes a second."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Return the names of all commands, grouped by purpose."""
@@ -82,7 +82,7 @@ class _Commands(Listing):
         ctx: click.Context,  # noqa: ARG002 - click's
         cmd_name: str,
     ) -> click.Command | None:
-        """Import a command; None if there is no command with that name."""
+        """Import a command; return None if there is no command with that name."""
         if cmd_name not in WHERE:
             return None
         module, _, name = WHERE[cmd_name].partition(".")
@@ -93,7 +93,7 @@ class _Commands(Listing):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; if there is none, suggest a similar name, which click cannot do."""
+        """Find a command; if it does not exist, suggest a similar name, unlike click."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

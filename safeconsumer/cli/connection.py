@@ -1,4 +1,4 @@
-"""Defines the options for the cluster's address, named as in Kafka's own tools."""
+"""Defines the options for connecting to the cluster, named as in Kafka's own tools."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ from safeconsumer.group.troubles import cannot_log_in, error_text
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 
-# With an unknown value of these settings, kafka-python fails an assert or raises a
-# KeyError.
+# With unknown values for these settings, kafka-python would raise an AssertionError or
+# a KeyError.
 _KNOWN = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": (
@@ -39,12 +39,12 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 @frozen
 class Connect:
     """
-    Gives the connection to the cluster, and the settings of group control.
+    Provides the settings for connecting to the cluster and for group control.
 
     Attributes:
         base: returns kafka-python's configuration, after a trial login.
-        control: returns the settings of group control.
-        is_typed: whether the command line itself gives the cluster's address.
+        control: returns the settings for group control.
+        is_typed: whether the cluster's address was given on the command line.
     """
 
     base: Callable[[], dict[str, Any]]
@@ -52,7 +52,7 @@ class Connect:
     is_typed: bool = False
 
     def __call__(self) -> tuple[dict[str, Any], Control]:
-        """Return kafka-python's configuration and the settings of group control."""
+        """Return kafka-python's configuration and the settings for group control."""
         control = self.control()
         return self.base(), control
 
@@ -126,7 +126,7 @@ def _base(
             message = f"{config_file} cannot be read: {error}"
             raise CommandError(message) from error
         configs = client_configs(read_properties(text))
-    # A --config that was typed overrides an address from the environment.
+    # A --config on the command line overrides an address from the environment.
     if bootstrap is not None and not (is_other and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
     servers = servers_of(str(configs.get("bootstrap_servers") or ""))
@@ -159,8 +159,8 @@ def _check_values(configs: Mapping[str, Any]) -> None:
 
 
 def _check_login(configs: Mapping[str, Any]) -> None:
-    # The login runs on another thread, because kafka-python's loop swallows an
-    # interrupt between two tasks.
+    # Log in on another thread, because kafka-python's loop swallows an interrupt
+    # between two tasks.
     asking = TimedCall(lambda: login.trouble(configs, _LOGIN_SECONDS))
     try:
         first = asking.result(_LOGIN_SECONDS + _CLOSE_SECONDS)
@@ -171,13 +171,13 @@ def _check_login(configs: Mapping[str, Any]) -> None:
         whose = f"; the user is {user}" if user else ""
         raise CommandError(error_text(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
-    if context is not None:  # kafka-python tries again, and the broker may answer
+    if context is not None:  # a retry of kafka-python's may succeed
         context.meta[FIRST_TROUBLE] = first
 
 
 def servers_of(text: str) -> list[str]:
     """
-    Return the addresses in a text.
+    Return the addresses in a comma-separated text.
 
     Raises:
         CommandError: an address is not HOST:PORT.
@@ -189,7 +189,7 @@ def servers_of(text: str) -> list[str]:
         is_alone = not host or (":" in host and not host.endswith("]"))
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
         is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
-        # A common mistake is the address of a web page.
+        # A common mistake is to give the address of a web page.
         if "/" in one or not (is_alone or is_port):
             message = f"{one[:100]!r} is not HOST:PORT"
             raise CommandError(message)

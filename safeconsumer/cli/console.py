@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer console``: starts the operators' page for a browser."""
+"""Implements ``safeconsumer console``: serves the operators' web pages."""
 
 import errno
 import os
@@ -67,10 +67,10 @@ def console(
     **given: Any,  # noqa: ANN401 - of the options
 ) -> None:
     """
-    Serve a page in your browser: holds, members that obey, reasons of quiet partitions.
+    Serve web pages with holds, obeying members, and why partitions are quiet.
 
-    The console listens on this machine only, and prints a link that works once. From
-    another machine: ssh -L 8642:127.0.0.1:8642.
+    The console listens on this machine only, and prints a link that works once. To use
+    it from another machine: ssh -L 8642:127.0.0.1:8642.
     """
     with explained(context), ExitStack() as closing:
         serving = import_module("safeconsumer.console.serve")
@@ -105,8 +105,8 @@ def _export(
     address: tuple[str, int],
     closing: ExitStack,
 ) -> None:
-    # The pages' port needs the token that can place holds, and serves only this
-    # machine.
+    # Metrics have a port of their own, because the pages' port requires the token that
+    # allows to place holds, and serves only this machine.
     prometheus, (name, port) = import_module("prometheus_client"), address
     registry = prometheus.CollectorRegistry()
     registry.register(figures)
@@ -139,8 +139,8 @@ def _read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
-    # This check is like ssh's check of keys; a file of another owner, such as a mounted
-    # secret, may be readable by its group.
+    # Check permissions as ssh does for keys; but a file that belongs to another user,
+    # such as a mounted secret, may be readable by its group.
     others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
     if os.name == "posix" and found.st_mode & others:
         lack = "may be read by others, who could then place and lift holds: chmod 600"

@@ -1,4 +1,4 @@
-"""Reads the holds topic for an audit, with plain clients and the audit's decoder."""
+"""Reads the holds topic for an audit, with the audit's own decoder."""
 
 import math
 import time
@@ -40,7 +40,7 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
     mend = "run safeconsumer control init, or give --topic-prefix"
     existing(base, [name], mend, Status.REFUSED)
     with clients.admin(base) as admin:
-        # Without the right to describe settings the result is empty.
+        # The result is empty if this user may not read the topic's settings.
         settings = settings_of(admin, [name]).get(name, {})
         cluster = cluster_id(admin)
     with clients.reader(base) as consumer:
@@ -62,14 +62,14 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
 
 def history_since(several: Iterable[RawRecord], end: int | None) -> float:
     """
-    Return the time since which an operator's records of the holds topic are complete.
+    Return the time from which an operator's records from the holds topic are complete.
 
     Args:
-        several: all records of all groups, including unreadable ones.
-        end: the offset after the last record; None if it was not read.
+        several: all records, of all groups, including unreadable ones.
+        end: the topic's end offset; None if the topic was not read.
 
     Returns:
-        Seconds since the epoch.
+        The time in seconds since the epoch.
     """
     places = [
         place_of(one.offset, one.key, one.value, max(0, one.at_ms) / 1000)
@@ -83,7 +83,7 @@ def _read(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     name: str,
 ) -> tuple[list[Record], float]:
-    # Returns the records, and the time since which the topic is complete.
+    # Returns the records, and the time from which the topic is complete.
     tp = TopicPartition(name, 0)
     consumer.assign([tp])
     consumer.seek_to_beginning()

@@ -38,7 +38,8 @@ def dead_letters() -> None:
 def _parse_place(
     _context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, tuple[int, int] | None]:
-    # Returns a topic, and the partition and offset of a single letter in it, or None.
+    # Returns a topic, and the partition and offset of a single letter, or None for all
+    # letters.
     if match := _LETTER.fullmatch(letters.place_of(text)):
         return match[1], (int(match[2]), int(match[3]))
     if parameter.name == "letter":
@@ -90,10 +91,11 @@ def list_letters(
     base: Base,
 ) -> None:
     """
-    List the letters in TOPIC: the time, the origin, the error and the attempts of each.
+    List the letters in TOPIC, each with its time, origin, error and number of attempts.
 
-    Each partition is listed in its order, as it is read. A record that no Worker wrote
-    as a letter is listed, too, and marked. -o json prints whole letters.
+    Each partition's letters are listed in order, while they are read. Records that were
+    not written as letters by a Worker are listed, too, and marked. -o json prints whole
+    letters.
     """
     with explained(context), letters.opened(base(), topic) as there:
         pieces = there.read(wanted)
@@ -128,8 +130,9 @@ def show(
     """
     Show one whole letter: the failed record and its error, its headers, key and value.
 
-    Data that is not plain text is shown in hex, and text in quotes that looks like hex,
-    null or quoted text. Status 1: there is nothing at this offset, or no letter.
+    Data that is not plain text is shown in hex. Text that could be mistaken for hex,
+    null or quoted text is shown in quotes. Status 1: there is no record at this offset,
+    or the record is not a letter.
     """
     topic, at = letter
     with explained(context), letters.opened(base(), topic, at=at) as there:
@@ -168,25 +171,26 @@ def replay(
     base: Base,
 ) -> None:
     """
-    Send the letters of TOPIC back to the topics they come from, at least once.
+    Send the letters in TOPIC back to the topics that they came from, at least once.
 
-    Each record has its key, its value and its own headers again; it goes to its old
-    partition if that still exists. The header dead-letter-replayed-from names the
-    letter, and is the key by which a consumer knows a letter that was sent twice.
+    Each record gets its original key, value and headers, and goes to its old partition
+    if that still exists. The header dead-letter-replayed-from names the letter, so that
+    a consumer can recognize a letter that was sent twice.
 
-    A run continues where the last one stopped: at the offsets that the group
+    A run continues where the last run stopped: at the offsets that the group
     safeconsumer-replay-TOPIC has committed, which Kafka keeps for
-    offsets.retention.minutes, 7 days by default. A run that is killed may have sent up
-    to 100 letters that the next one sends again. Two runs at the same time both send
-    all. kafka-consumer-groups.sh --reset-offsets sets the group back.
+    offsets.retention.minutes, 7 days by default. If a run is killed, the next run may
+    send up to 100 letters again. If two runs overlap, both send all letters. To go
+    back, use kafka-consumer-groups.sh --reset-offsets on the group.
 
-    A run with --from, --error or --since begins there, too, and commits nothing:
-    letters that it skips stay for other runs, and the next run sends its letters again,
-    with --limit the same ones each time. TOPIC:PARTITION@OFFSET, as list shows it,
-    sends this letter, whatever was sent before, and commits nothing either; --from,
-    --error and --since are refused beside it.
+    A run with --from, --error or --since also starts there, but does not commit:
+    letters that it skips remain for other runs, and the next run sends its letters
+    again, with --limit the same letters each time. TOPIC:PARTITION@OFFSET, as printed
+    by list, sends only this letter, even if it was sent before, and does not commit
+    either; it cannot be combined with --from, --error and --since.
 
-    A letter that cannot be sent is reported and skipped: send it by its name later.
+    A letter that cannot be sent is reported and skipped; you can send it later by its
+    name.
     """
     topic, at = which
     if at and wanted.is_filter:
@@ -244,8 +248,8 @@ def _dry_run(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
 
 
 def _replay(replaying: Replay, run: Callable[[], None]) -> None:
-    # The command waits until sent letters are acknowledged and commits their offsets,
-    # unless a second Ctrl-C arrives.
+    # After a first Ctrl-C, the command still waits until sent letters are acknowledged,
+    # and commits their offsets. A second Ctrl-C stops it immediately.
     def stop(count: int) -> None:
         if count == LAST:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer demo``: shows both clients in the same rebalances."""
+"""Implements ``safeconsumer demo``: compares both clients in the same rebalances."""
 
 import logging
 import time
@@ -38,12 +38,12 @@ from safeconsumer.testing.embedded import EmbeddedBroker
 @click.pass_context
 def demo(context: click.Context, bootstrap: str | None, names: tuple[str, ...]) -> None:
     """
-    Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
+    Show KafkaConsumer and SafeConsumer side by side in real rebalances.
 
-    Both clients play a situation on the same broker at the same time. The situation
-    worker compares a thread pool behind KafkaConsumer with a Worker; SafeConsumer alone
-    plays group, since KafkaConsumer has no such call. The broker runs inside this
-    process, unless --bootstrap names a cluster.
+    Both clients play each situation on the same broker at the same time. The situation
+    "worker" compares a thread pool behind KafkaConsumer with a Worker. The situation
+    "group" is played by SafeConsumer alone, because KafkaConsumer has no such call. The
+    broker runs inside this process, except if --bootstrap names a cluster.
     """
     with explained(context), _quiet_kafka():
         context.exit(_play(bootstrap, names))
@@ -89,7 +89,8 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
 
 @contextmanager
 def _quiet_kafka() -> Iterator[None]:
-    # Both clients would log complaints about failures that the demo causes on purpose.
+    # Otherwise both clients would log complaints about failures that the demo causes on
+    # purpose.
     log = logging.getLogger("kafka")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer doctor``: finds obstacles to group holds."""
+"""Implements ``safeconsumer doctor``: finds what prevents group holds from working."""
 
 from collections.abc import Sequence
 
@@ -32,8 +32,8 @@ def doctor(
     """
     Check versions, topics, holds, clocks and members, and give advice.
 
-    The command does not check which principals may write the control topics: it prints
-    the command of Kafka's own kafka-acls.sh that lists them.
+    The command does not check which principals may write to the control topics, but
+    prints the kafka-acls.sh command that lists them.
     """
     with explained(context):
         if group is not None:

@@ -1,4 +1,4 @@
-"""Ends commands on a signal, even if their output no longer has a reader."""
+"""Ends commands on a signal, even if nobody reads their output any more."""
 
 import contextlib
 import math
@@ -15,12 +15,12 @@ from safeconsumer.cli.statuses import Status
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 
-# Seconds that a worker may take to end after a second signal; it needs 2.
+# Seconds that a worker may take to stop after a second signal; usually it takes 2.
 _SECONDS = 5.0
-# Seconds without a reader after which an output is abandoned.
+# Seconds without a reader after which an output is given up.
 _UNREAD_SECONDS = 1.0
 _CHECK_SECONDS = 0.1
-# A signal without another use in this package, which Python ignores by default.
+# A signal that has no other use in this package and that Python ignores by default.
 _INTERRUPT = signal.SIGURG
 
 
@@ -31,23 +31,23 @@ def ended_by_signals(
     """
     Stop a worker on the first signal; abandon its handlers on the second.
 
-    As in :func:`stopped_by_signals`, no thread waits for a reader of stdout or stderr,
-    not even to write the last lines of the process. The process ends within five
-    seconds after the second signal, even if its main thread is in another call that
-    never returns. If a hook made that call, the process ends after the first signal,
-    once the worker is closed.
+    As in :func:`stopped_by_signals`, threads do not wait for a reader of stdout or
+    stderr, not even to write the process's last lines. The process exits within five
+    seconds of the second signal, even if the main thread hangs in some other call. If
+    that call was made by a hook, the process exits after the first signal, as soon as
+    the worker is closed.
 
     Args:
-        worker: the worker that runs in the block.
-        report: writes how the worker ended, and returns the exit status; called if the
-            main thread cannot do so.
+        worker: the worker that runs in the ``with`` block.
+        report: called if the main thread hangs; prints how the worker ended, and
+            returns the exit status.
     """
     hanging: Report | None = None
     is_over, end = False, math.inf
 
     def check(count: int) -> None:
         nonlocal hanging, end
-        # If only the thread of a handler is in the hook, run() has returned by now.
+        # If the hook hangs only in a handler's thread, run() has returned by now.
         if hanging is not None and not is_over:
             os._exit(report(hanging))
         hanging = None if is_over else hanging_report(worker)
@@ -70,16 +70,16 @@ def stopped_by_signals(
     """
     Call ``stop`` on SIGINT or SIGTERM, in the main thread.
 
-    From the first signal on, :class:`UnreadOutputs` gives up an output that accepts no
-    data for a second. A write without a reader then succeeds in every thread and
-    library, the block continues after it, and Python has no data to flush at its exit.
-    A reader that still reads gets whole lines.
+    From the first signal on, :class:`UnreadOutputs` gives up any output that does not
+    accept data for a second. Writes to it then succeed in every thread and library, the
+    ``with`` block continues, and Python has nothing left to flush when it exits. A
+    reader that still reads gets whole lines.
 
     Args:
-        stop: tells the block to end.
+        stop: tells the ``with`` block to end.
         check: called ten times a second from the first signal on, with the number of
-            signals, even after the block, until the process ends. None: outputs are
-            abandoned only during the block.
+            signals, even after the ``with`` block, until the process exits. With None,
+            outputs are given up only during the block.
     """
     asked, count, is_over = InterruptibleEvent(), 0, False
 
@@ -104,7 +104,7 @@ def stopped_by_signals(
         with taking((signal.SIGINT, signal.SIGTERM), take):
             yield
     finally:
-        if count:  # Python's flush at exit would come without the watching thread
+        if count:  # flush while the watching thread still runs
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
         is_over = True
@@ -113,7 +113,7 @@ def stopped_by_signals(
 
 @contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt on a SIGTERM, so that the block can clean up."""
+    """Raise KeyboardInterrupt on a SIGTERM, so that the ``with`` block can clean up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -122,7 +122,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 def hanging_report(worker: Worker) -> Report | None:
-    """Return the report of a worker that ended with a hanging hook; otherwise None."""
+    """Return a closed worker's report if one of its hooks hangs; otherwise None."""
     if worker.stats().state != "closed":
         return None
     report = worker.stop()
@@ -131,18 +131,18 @@ def hanging_report(worker: Worker) -> Report | None:
 
 class UnreadOutputs:
     """
-    Gives up outputs of this process that have no reader.
+    Gives up those outputs of this process that nobody reads.
 
-    1. The output becomes ``/dev/null``, under the same file descriptor.
+    1. The output's file descriptor is redirected to ``/dev/null``.
     2. A signal interrupts every thread: a blocked write fails with EINTR, and Python
-       repeats it on that descriptor, where it succeeds.
+       repeats it on the redirected descriptor, where it succeeds.
     """
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
     def check(self) -> None:
-        """Give up the outputs that have accepted no data for a second."""
+        """Give up the outputs that have not accepted data for a second."""
         now = time.monotonic()
         for output in (1, 2):
             if _can_be_written(output):

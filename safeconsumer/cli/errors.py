@@ -1,4 +1,4 @@
-"""Ends commands with one line on stderr, and a status that a script can test."""
+"""Ends failed commands with one line on stderr and a status that scripts can test."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ from safeconsumer.errors.base import (
 from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.holds.explain import printable
 
-# The key in a command's context for the error of the first connection; later errors are
-# only timeouts.
+# The key in a command's context for the error from the first connection attempt. Later
+# errors are only timeouts.
 FIRST_TROUBLE = "safeconsumer.first_trouble"
 
 
 class CommandError(Exception):
-    """A command cannot continue; the message is one line for people."""
+    """The command cannot continue; the message is one line for people."""
 
     def __init__(self, message: str, status: Status = Status.USAGE) -> None:
         super().__init__(message)
@@ -35,7 +35,8 @@ def explained(context: click.Context) -> Iterator[None]:
     try:
         yield
     except click.exceptions.Exit:
-        # Exit is a RuntimeError; a block may raise Exit while it handles an error.
+        # Exit is a RuntimeError, and may be raised while another error is being
+        # handled.
         raise
     except (Exception, KeyboardInterrupt) as raised:
         error = _cause_of(raised, context.meta.get(FIRST_TROUBLE))
@@ -49,9 +50,9 @@ def explained(context: click.Context) -> Iterator[None]:
 def _cause_of(error: BaseException, first: BaseException | None) -> BaseException:
     if first is not None and isinstance(error, kafka_errors.KafkaTimeoutError):
         return first
-    # If kafka-python's event loop is interrupted between two steps of a task, it finds
-    # that the task has not ended, and raises an error about that instead of the
-    # interrupt.
+    # If kafka-python's event loop is interrupted between two steps of a task, it
+    # notices that the task is unfinished, and raises an error about that instead of the
+    # KeyboardInterrupt.
     one: BaseException | None = error if isinstance(error, RuntimeError) else None
     while one is not None and not isinstance(one, KeyboardInterrupt):
         one = one.__context__
@@ -59,16 +60,16 @@ def _cause_of(error: BaseException, first: BaseException | None) -> BaseExceptio
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):  # the text may name the written holds
+    if isinstance(error, KeyboardInterrupt):  # its text may name written holds
         return str(error) or "interrupted"
     is_ours = isinstance(error, CommandError | SafeConsumerError)
     return (str(error) or type(error).__name__) if is_ours else error_text(error)
 
 
 def _cluster_status(error: BaseException) -> Status | None:
-    # The result is None if the output's reader has gone (kafka-python has a class of
-    # that name, too), or if the system refuses; the command then ends with BROKEN, as
-    # without this block.
+    # The result is None if the output has lost its reader (kafka-python also has a
+    # BrokenPipeError), or if the operating system refuses a call. Then the error is
+    # raised on, as if explained() were not there.
     if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
         return None
     return status_of(error)
@@ -87,13 +88,13 @@ _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
 
 
 def give_up(context: click.Context, why: str, status: Status) -> None:
-    """Print the reason on stderr, and end the command."""
+    """Print the reason on stderr, and end the command with a status."""
     complain(" ".join(why.split()))
     context.exit(status)
 
 
 def complain(text: str) -> None:
-    """Print a line on stderr, under the program's name."""
+    """Print a line on stderr, after the program's name."""
     click.echo(f"safeconsumer: {printable(text)}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""Formats the output of commands about groups, without doing input or output itself."""
+"""Formats the output of commands about groups, without any input or output."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,8 +28,8 @@ def columns(
     Args:
         rows: rows with the same number of cells.
         indent: the text at the start of each line.
-        widths: the widths of the columns in earlier rows; the call updates them, for
-            rows that come in pieces.
+        widths: the widths of the columns in earlier rows, which the call updates; for
+            rows that are printed in pieces.
     """
     rows = [tuple(map(printable, row)) for row in rows]
     if not rows:
@@ -51,7 +51,7 @@ def columns(
 
 
 def status_lines(view: View) -> list[str]:
-    """Return the whole status of a group for people."""
+    """Return the whole status of a group as lines for people."""
     lines = [f"group {view.group}: {view.facts.state}, {_members_text(view)}"]
     lines += [f"not read: {one}" for one in view.unread]
     lines.append(verdict_text(view.verdict))
@@ -92,9 +92,10 @@ def _reset_lines(view: View) -> Iterator[str]:
 
 def _hold_lines(view: View) -> Iterator[str]:
     """
-    Yield a line for each hold, then why some holds have ended, or may have ended.
+    Yield a line for each hold, then why some holds have or may have ended.
 
-    Many holds that differ only by their partition share one line.
+    If there are
+    many holds, those that differ only in partition share a line.
     """
     over: dict[str, list[HoldRecord]] = {}
     rows, scopes = [], []
@@ -103,7 +104,7 @@ def _hold_lines(view: View) -> Iterator[str]:
         words = "" if verdict is None else verdict.words
         rows.append((*one.cells(), words))
         scopes.append(one.scope)
-        # Otherwise the group's line gives the reason.
+        # If the group's verdict is the same, the group's line gives the reason.
         if words and words != view.verdict.words:
             over.setdefault(words, []).append(one)
     yield from _first_rows(folded(rows, scopes))
@@ -113,12 +114,12 @@ def _hold_lines(view: View) -> Iterator[str]:
 
 
 def short_verdict(verdict: Verdict) -> str:
-    """Return a verdict as text of one cell, which stands beside a hold's end."""
+    """Return a verdict as text for a cell next to a hold's expiry."""
     return verdict.words if verdict.words in _ENDED else verdict_text(verdict)
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Return a verdict as text: its words, and its sentence if there is one."""
+    """Return a verdict as text: its label, and its sentence if it has one."""
     return ": ".join(filter(None, (verdict.words, verdict.reason)))
 
 
@@ -134,7 +135,7 @@ def _members_text(view: View) -> str:
 
 
 def reporting_text(count: int) -> str:
-    """Return how many members report, as ``1 reports``."""
+    """Return text saying how many members report, such as ``1 reports``."""
     return f"{count} {'reports' if count == 1 else 'report'}"
 
 
@@ -149,6 +150,6 @@ def _held_row(one: Row, view: View) -> tuple[str, ...]:
     lag = lag if lag == UNCOMMITTED else f"lag {lag}"
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
-    is_over = one.verdict.words in _ENDED  # the lines above give the reason
+    is_over = one.verdict.words in _ENDED  # the hold lines give the reason
     why = "" if is_quiet or is_over else one.own_reason
     return one.name, one.verdict.words, owner, lag, why

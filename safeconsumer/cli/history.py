@@ -26,7 +26,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.troubles import error_text
 from safeconsumer.holds.explain import printable, utc
 
-# Seconds between two readings with --follow.
+# Seconds between two reads with --follow.
 _INTERVAL = 1.0
 
 
@@ -60,11 +60,11 @@ def history(  # noqa: PLR0913 - one parameter per option
     """
     List the changes to holds in the last 30 days, oldest first.
 
-    Each line has the end of the hold, or the time when it expired. The last record of
-    each owner and scope is kept without a limit. With -o json the output has everything
-    that an audit needs of the holds topic; with --since it does not, and a field shows that.
+    Each line shows when the hold expires or has expired. The last record of each owner
+    and scope is kept forever. With -o json, the output contains everything that an
+    audit needs from the holds topic. With --since it does not, and a field shows that.
 
-    With --follow the command continues, and prints the end of a hold that expires, too.
+    With --follow, the command keeps printing new changes, and also when holds expire.
     If no broker answers at the start, the status is 3. After that, the command waits
     for a broker that is unreachable, and Ctrl-C and SIGTERM end it with status 0.
     """
@@ -102,7 +102,7 @@ def _document(
     if since is None:
         end = board.ends.get(operator.settings.holds_topic)
         complete = history_since(tuple(board.records), end)
-    else:  # the output lacks earlier holds that are still in force
+    else:  # earlier holds that are still in force are left out
         complete = until
     cluster = cluster_id(operator.admin)
     return history_document(group, facts, found, complete, until=until, cluster=cluster)
@@ -155,7 +155,7 @@ def _follow(
 
 
 def _readings(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
-    # Yields after each reading of the topics; the first reading is already done.
+    # Yields after each read of the topics; the first read is already done.
     yield
     is_away = False
     while not stopping.wait(_INTERVAL):

@@ -56,8 +56,8 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
 _CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
-# The message and exit status of each refusal; nobody types @all by mistake, so it is
-# not refused.
+# The message and exit status for each missing consent. @all does not need consent here,
+# because nobody types it by mistake.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
@@ -78,14 +78,14 @@ _REFUSALS = {
 @frozen
 class ChangeOptions:
     """
-    The options of every command that changes holds.
+    The options that all commands share which change holds.
 
     Attributes:
         group: the consumer group.
-        owner: the owner of the holds, if the command line names it.
-        dry_run: whether the plan is only shown.
+        owner: the owner of the holds, if it was given.
+        dry_run: whether to show the plan only.
         output: prints the results.
-        connect: returns the connection.
+        connect: returns the settings for the connection and for group control.
     """
 
     group: str
@@ -103,15 +103,15 @@ class ChangeOptions:
         self, operator: Operator, plan: Plan, flags: Mapping[str, bool]
     ) -> Done | None:
         """
-        Carry out a plan; in a dry run only show it, and return None.
+        Carry out a plan; in a dry run, only show it and return None.
 
         Args:
             operator: the connection.
             plan: the plan.
-            flags: the given consents, by the names of the options.
+            flags: which consents were given, by option name.
 
         Raises:
-            CommandError: the plan needs a flag that was not given, or the plan has
+            CommandError: the plan requires a flag that was not given, or the plan has
                 changed.
         """
         if self.dry_run:
@@ -125,7 +125,7 @@ class ChangeOptions:
                 plan.view,
                 plan.action,
                 operator,
-                # The flags agree only to the needs of this plan.
+                # The flags are a consent to this plan only.
                 lambda now: now.digest == plan.digest,
             )
         except PlanChangedError as error:
@@ -154,14 +154,14 @@ class ChangeOptions:
         wait: "Wait | None" = None,
     ) -> bool:
         """
-        Print a change, and wait if the user wants that; return whether the call waited.
+        Print a change, and wait if requested; return whether the call has waited.
 
         Args:
             operator: the connection.
             done: the change.
-            lines: the change for people.
-            state: the current state of the holds, as a word.
-            wait: the wait; None if the command has no ``--wait``.
+            lines: the change as lines for people.
+            state: the new state of the holds in one word.
+            wait: how to wait; None if the command has no option ``--wait``.
         """
         if not self.output.is_json:
             self.output.lines(lines)
@@ -186,12 +186,12 @@ class ChangeOptions:
 @frozen
 class Wait:
     """
-    The wait after a change of holds.
+    How to wait after a change of holds.
 
     Attributes:
-        seconds: the longest time to wait; None if the user wants no wait.
-        what: the awaited state, as a word.
-        judge: judges a view of the group.
+        seconds: the maximum time to wait; None to not wait.
+        what: the awaited state in one word.
+        judge: decides whether a view of the group shows that state.
     """
 
     seconds: float | None
@@ -221,7 +221,7 @@ change_options = options(
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command ``--wait``; :func:`_limit_of` reads its value, ``patience``."""
+    """Add the option ``--wait`` to a command; :func:`_limit_of` reads its value."""
     return click.option(
         "--wait",
         "patience",
@@ -232,7 +232,7 @@ def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def timeout_of(text: str, option: str = "--timeout") -> float:
     """
-    Return the seconds of an option; with ``0s`` the command reads the group once.
+    Return an option's duration in seconds; with ``0s``, the group is read only once.
 
     Raises:
         HoldSettingError: the text is not a duration.
@@ -261,7 +261,7 @@ def reporting(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     Report the acknowledged changes if a later step fails.
 
-    Reading the group may fail, and so may printing, for example on a full disk.
+    For example, the group cannot be read, or printing fails because a disk is full.
     """
     try:
         yield
@@ -320,18 +320,18 @@ def pause(  # noqa: PLR0913 - one parameter per option
     **flags: bool,
 ) -> None:
     """
-    Hold partitions for every member of a group, now and in the future.
+    Hold partitions for all current and future members of a group.
 
-    SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
-    pattern over whole topic names (re:ord.*), or @all. Several scopes are several
-    holds: each is complete on its own. Running the same command again leaves existing
-    holds unchanged, even extended ones, and places those that an interrupted command
-    did not place. The command renews holds that have ended, or may have ended by this
-    machine's clock. With --wait, quiet means that the members obey and work on no
-    record of the scope: no handler runs, and the loop has polled again.
+    SCOPE is a partition (orders:3), several partitions (orders:0-2,5), a topic
+    (orders), an RE2 pattern for whole topic names (re:ord.*), or @all. Each scope
+    becomes a separate hold. If you run the same command again, existing holds stay
+    unchanged, even extended ones, and holds that an interrupted command did not place
+    are placed. Holds that have ended, or may have ended by this machine's clock, are
+    renewed. With --wait, quiet means that the members obey and are not processing
+    records of the scope: handlers have finished, and the loop has polled again.
     """
     with explained(context):
-        if for_ is not None:  # an error of the action would name the field of a form
+        if for_ is not None:  # an error from the action would name a form's field
             duration_of(for_, "--for")
         action = place_action(
             group=change.group,
@@ -394,10 +394,10 @@ def extend(
     for_: str,
 ) -> None:
     """
-    Make your holds of exactly these scopes last longer, counted from now.
+    Make your holds on exactly these scopes last longer, counted from now.
 
-    The command never makes holds shorter, and never renews holds that have ended, or
-    may have ended by this machine's clock: place those again with pause.
+    The command never shortens holds. It does not renew holds that have ended, or may
+    have ended by this machine's clock: place these again with pause.
     """
     with explained(context):
         action = Extend(
@@ -443,14 +443,16 @@ def resume(
     **flags: bool,
 ) -> None:
     """
-    Lift holds of exactly these scopes; other holds stay, and are listed.
+    Lift your holds on exactly these scopes; other holds stay, and are listed.
 
-    Lifting a scope that nobody holds is no error if the group consumes it, because this
-    also lifts holds that members still obey after a control topic was lost. A hold
-    under which reset-offsets moves the group is lifted once the move is done. If the
-    holds cannot be read, the state of the move is unknown, and --force lifts the scope.
-    With --wait, flowing means that members have read the lift, and that nobody else
-    holds any part of the scope; the same command waits again.
+    It is not an error to lift a scope that nobody holds if the group consumes it,
+    because this also lifts holds that members still obey after a control topic was
+    lost. A hold with a reset-offsets can be lifted only when every partition is moved, or
+    with --force.
+    If the holds cannot be read, it is unknown whether partitions are moved, and only
+    --force lifts the scope. With --wait, flowing means that the members have read the
+    lift, and that nobody else holds any part of the scope. To wait again, run the same
+    command again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -496,7 +498,7 @@ def _lifted(
     flags: Mapping[str, bool],
     trouble: Exception | None,
 ) -> Done:
-    """Carry out a plan; if the holds cannot be read, --force is needed."""
+    """Carry out a plan; if the holds cannot be read, --force is required."""
     if view is None and trouble is not None and not flags["force"]:
         message = (
             f"the holds cannot be read now: {error_text(trouble)}. Nothing was changed: "
@@ -508,7 +510,7 @@ def _lifted(
         return Done(plan=plan, acknowledged=operator.write(plan.changes))
 
     def agrees(now: Plan) -> bool:
-        _refuse(now, flags)  # the user named the scope, regardless of its current holds
+        _refuse(now, flags)  # the user named the scope, whatever its current holds are
         return True
 
     return carry_out(operator, view, plan.action, operator, agrees)
@@ -520,8 +522,9 @@ def _read_view(
     """
     Return the view of a group, and the error if not everything could be read.
 
-    Holds must be liftable even if nothing else can be read. By scope and with --force
-    they must be liftable even if nothing at all can be read; the view is then None.
+    It must be possible to lift holds even if only the holds topic can be read. With
+    scopes and --force, it must be possible even if nothing can be read; the view is
+    then None.
     """
     operator.check()
     try:
@@ -537,7 +540,7 @@ def _read_view(
 
 
 def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> None:
-    """Refuse an unknown group, and scopes that cover nothing and are not held."""
+    """Refuse an unknown group, and scopes that are not held and do not cover anything."""
     checks.check_known(operator, view)
     held = {one.key.scope for one in view.holds}
     held |= {one.scope for one in view.kept}
@@ -548,7 +551,7 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
 def _named(
     group: str, view: View | None, owner: str, found: Sequence[Scope]
 ) -> tuple[NamedHold, ...]:
-    """Return the holds to lift: an owner's holds of these scopes or, without scopes, all."""
+    """Return the holds to lift: an owner's holds on these scopes, or all without scopes."""
     if found:
         return tuple(NamedHold(scope=str(one), owner=owner) for one in found)
     if view is None:
@@ -568,14 +571,14 @@ def _named(
 
 
 def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> None:
-    """End a command that lifts nothing while others hold, unless it waits for them."""
+    """End a command that lifted nothing because of others' holds, if it does not wait."""
     is_waiting = limit is not None and not later_version_scopes(done.plan)
     if not is_waiting and not done.was_held and done.plan.others:
         give_up(context, _advice(done.plan), Status.FAILED)
 
 
 def _advice(plan: Plan) -> str:
-    """Return advice on lifting the existing holds of other owners or scopes."""
+    """Return advice on how to lift the existing holds by other owners or on other scopes."""
     if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
@@ -637,14 +640,14 @@ def reset_offsets(
     **flags: bool,
 ) -> None:
     """
-    Move the offsets of a group that runs, under your hold that covers SCOPE.
+    Reset the offsets of a running group while your hold covers SCOPE.
 
-    Place the hold first (pause), and lift it (resume) when all partitions are moved: no
-    record is delivered in between. Each member moves its partitions, once it works on
-    none of their records. The next owner moves a partition without an owner, or this
-    command does if the group has no member. The command looks up the offsets once, now:
-    -N counts offsets, not records. If offsets move back, records are delivered again;
-    their earlier effects are not undone.
+    Place the hold first (pause), and lift it (resume) when all partitions are moved. No
+    record is delivered in between. Each member moves its partitions as soon as it has
+    finished processing their records. A partition without an owner is moved by its next
+    owner, or by this command if the group has no members. The offsets are looked up
+    only once, now; -N counts offsets, not records. If offsets move back, records are
+    delivered again, and their earlier effects are not undone.
     """
     with explained(context):
         owner, group = change.owner_name, change.group

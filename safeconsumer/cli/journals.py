@@ -1,4 +1,4 @@
-"""Defines the options of commands that judge journals, and checks the journals' names."""
+"""Defines options for commands that judge journals, and checks journal names."""
 
 import math
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from safeconsumer.group.durations import parse_duration
 
 def check_there(journals: Iterable[str]) -> None:
     """
-    Check that files and folders of journals exist.
+    Check that the given journal files and folders exist.
 
     Raises:
         CommandError: a file or folder does not exist, or cannot be read.
@@ -36,10 +36,10 @@ def check_there(journals: Iterable[str]) -> None:
 
 def topic_or_partition(text: str) -> tuple[str, int | None]:
     """
-    Return the topic and the number that ``--partition`` names; None for all numbers.
+    Return the topic and partition number in ``--partition``; None for all partitions.
 
     Raises:
-        CommandError: the topic or the number is malformed.
+        CommandError: the topic or number is malformed.
     """
     try:
         return partition_of(text) if ":" in text else (text, None)

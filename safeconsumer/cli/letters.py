@@ -23,11 +23,11 @@ from safeconsumer.worker.letters_format import Letter, letter_of
 
 HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
-# The maximum number of letters that one poll returns, which limits the memory used in
+# The maximum number of letters that one poll returns, to limit the memory needed in
 # addition to fetched data.
 _POLL_RECORDS = 500
 _ANSWER_MS = 10_000
-# The maximum number of topics, or errors, that a message names.
+# The maximum number of topics or errors that a message names.
 _NAMED = 5
 
 Marks = dict[TopicPartition, OffsetAndMetadata]
@@ -35,9 +35,9 @@ Marks = dict[TopicPartition, OffsetAndMetadata]
 
 def place_of(text: str) -> str:
     """
-    Return a partition or offset as letters name it: ``re:3`` or ``re:3@7`` of ``re``.
+    Return a partition or offset as letters name it, even ``re:3`` for a topic ``re``.
 
-    Log lines name that partition ``re:re:3``, as do commands that accept patterns.
+    For that partition, log lines and commands that accept patterns use ``re:re:3``.
     """
     return text.removeprefix("re:") if text.startswith("re:re:") else text
 
@@ -49,13 +49,13 @@ def _places_of(several: Iterable[str]) -> tuple[str, ...]:
 @frozen(kw_only=True)
 class Wanted:
     """
-    Selects letters; by default all of a topic.
+    Selects letters; by default, all letters in a topic.
 
     Attributes:
         origins: topics, partitions or offsets of the failed records; empty for any.
-        errors: classes of exceptions, with or without module; empty for any.
-        since: the time of the first letters to select, in seconds since the epoch; None
-            for all.
+        errors: names of exception classes, with or without module; empty for any.
+        since: the earliest time of selected letters, in seconds since the epoch; None
+            for any time.
         limit: the maximum number of letters; None for no limit.
     """
 
@@ -66,14 +66,15 @@ class Wanted:
 
     @property
     def is_filter(self) -> bool:
-        """Whether letters are skipped that another run may select."""
+        """Whether some letters may be skipped that another run could select."""
         return bool(self.origins or self.errors) or self.since is not None
 
     def takes(self, letter: Letter) -> bool:
         """
         Return whether a record is selected.
 
-        A record that is not a letter has no origin and no error.
+        A record that is not a letter is selected only if neither origins nor errors are
+        set.
         """
         if self.since is not None and letter.record.timestamp / 1000 < self.since:
             return False
@@ -103,13 +104,13 @@ def _places(letter: Letter) -> set[str]:
 @frozen
 class Letters:
     """
-    A topic of dead letters, to be read up to given end offsets.
+    A topic with dead letters, with a consumer that reads it up to given end offsets.
 
     Attributes:
         base: kafka-python's configuration.
-        consumer: the consumer that reads, from its positions on.
-        ends: the offsets at which reading ends.
-        passed: the number of offsets before the first letter to be read.
+        consumer: the consumer, which starts at its current positions.
+        ends: by partition, the offset at which reading ends.
+        passed: the number of offsets that are skipped because they were committed.
     """
 
     base: Mapping[str, Any]
@@ -121,17 +122,16 @@ class Letters:
         self, wanted: Wanted = ALL, is_over: Callable[[], bool] = lambda: False
     ) -> Iterator[list[Letter]]:
         """
-        Yield the selected records, several at a time, each partition in its order.
+        Yield the selected records, several at a time, in order within each partition.
 
         If no letter has a selected error, a line on stderr names that error and the
-        errors that letters do have. The same holds for an origin, if letters before the
-        first one to be read may have it.
+        errors that letters do have. The same is done for an origin if committed letters
+        were skipped, because these may have that origin.
 
         Raises:
             StoppedError: ``is_over`` returned True, perhaps while no broker answered.
             CommandError: the broker stopped answering; or all letters were read, and a
-                selected origin is neither that of a letter nor a topic, partition or
-                offset of the cluster.
+                selected origin neither is a letter's origin nor exists in the cluster.
             KafkaError: the topic cannot be read.
         """
         left, strange, topics = wanted.limit, {*wanted.origins}, set[str]()
@@ -190,7 +190,7 @@ class Letters:
 
 
 def _existing(base: Mapping[str, Any], origins: Collection[str]) -> set[str]:
-    """Return the origins that exist in the cluster, even if an offset's record is gone."""
+    """Return the origins that exist in the cluster; an offset's record may be gone."""
     names = {one.partition(":")[0] for one in origins}
     found, tps = set[str](), dict[str, TopicPartition]()
     for name, numbers in partitions_of(base, names).items():
@@ -212,7 +212,7 @@ def _existing(base: Mapping[str, Any], origins: Collection[str]) -> set[str]:
 def _ends(
     base: Mapping[str, Any], tps: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    # Only the ends of partitions that have a leader are returned.
+    # Returns the ends only of partitions that have a leader.
     if not tps:
         return {}
     with clients.Queries(base) as queries:
@@ -228,14 +228,14 @@ def opened(
     at: tuple[int, int] | None = None,
 ) -> Iterator[Letters]:
     """
-    Provide a reader of a topic of dead letters.
+    Provide a reader for a topic with dead letters.
 
     Args:
         base: kafka-python's configuration.
-        topic: the topic of dead letters.
-        group: the group at whose committed offsets reading starts; with None, reading
-            starts at the first letter.
-        at: partition and offset of the only letter to read; None for all.
+        topic: the topic with the dead letters.
+        group: the group whose committed offsets reading starts at; None to start at the
+            first letter.
+        at: the partition and offset of the only letter to read; None for all letters.
 
     Raises:
         CommandError: the topic does not exist.
@@ -261,7 +261,7 @@ def opened(
 
 
 def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:
-    # Seeks to the committed offsets, if the topic still has them, and counts the
+    # Seeks to the committed offsets if they are still in the topic, and counts the
     # skipped offsets.
     passed = 0
     for tp, begin in (consumer.beginning_offsets([*ends]) if ends else {}).items():
@@ -271,7 +271,7 @@ def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) 
             raise kafka_errors.KafkaTimeoutError(message)
         if begin <= position <= ends[tp]:
             passed += position - begin
-        else:  # as a consumer with auto_offset_reset="earliest" does
+        else:  # like a consumer with auto_offset_reset="earliest"
             consumer.seek_to_beginning(tp)
     return passed
 
@@ -284,7 +284,7 @@ def _when(milliseconds: int) -> str:
 
 
 def row(letter: Letter) -> tuple[str, ...]:
-    """Return a record as a row of the table whose head is :data:`HEAD`."""
+    """Return a record as a table row with the columns in :data:`HEAD`."""
     at = _when(letter.record.timestamp)
     if letter.why:
         return letter.name, at, "-", "no letter", "-", "-", letter.why
@@ -352,7 +352,7 @@ def lines(letter: Letter) -> Iterator[str]:
 
 
 def _shown(data: Mapping[str, str]) -> str:
-    # Ambiguous text is put in quotes, so that no two values look the same.
+    # Put ambiguous text in quotes, so that different values never look the same.
     if "hex" in data:
         return f"hex {data['hex']}"
     text = data.get("text")
@@ -371,7 +371,7 @@ def _field(name: str, text: str) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str | None:
-    # Data counts as text only if the text encodes to the same bytes.
+    # Data counts as text only if it is printable UTF-8.
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,10 +1,10 @@
-"""Lists commands in the help of a group."""
+"""Lists the commands in a command group's help."""
 
 import click
 
 
 class Listing(click.Group):
-    """A group whose help shows each command's whole first sentence, which click would cut."""
+    """A group whose help shows each command's first sentence whole; click would cut it."""
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
@@ -25,19 +25,19 @@ class Listing(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write that the help of each command lists the exit statuses."""
+        """Write a line saying that each command's help lists the exit statuses."""
         formatter.write("\nThe help of each command ends with the exit statuses.\n")
 
     def _sentence(self, ctx: click.Context, name: str) -> str | None:
         try:
             command = self.get_command(ctx, name)
         except ModuleNotFoundError as error:
-            # An extra is missing; the command's own error names the extra.
+            # An extra is missing; running the command shows which.
             return f"(needs {error.name}, which is not installed)"
         if command is None:
             return None
         return " ".join((command.help or "").split("\n\n")[0].split())
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:
-        """Return the names of commands, by their purpose."""
+        """Return the names of the commands, by purpose."""
         return {"Commands": self.list_commands(ctx)}

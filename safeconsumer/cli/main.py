@@ -1,4 +1,4 @@
-"""Runs the command ``safeconsumer``."""
+"""Runs the ``safeconsumer`` command."""
 
 import importlib
 import io
@@ -12,7 +12,7 @@ from safeconsumer.cli.statuses import Status
 TRACEBACK = "SAFECONSUMER_TRACEBACK"
 """The environment variable that makes an unexpected error print its whole traceback."""
 
-# For each package that a command needs, the extra that installs it.
+# The extra that installs each package that a command may need.
 _EXTRAS = {
     "click": "group",
     "msgspec": "audit",
@@ -21,26 +21,28 @@ _EXTRAS = {
 
 
 class Abandoned(SystemExit):
-    """Ends the program immediately, although some of its threads still run."""
+    """Ends the program immediately, even if some of its threads are still running."""
 
 
 def main() -> None:
     """
     Run the command line.
 
-    Without the packages that a command needs, or with an unsupported kafka-python, the
-    program prints one line with the install command, and exits with status 2. An
-    unexpected error prints one line and exits with status 70, which no outcome has;
-    with ``SAFECONSUMER_TRACEBACK=1`` its traceback is printed first.
+    If a package that a command needs is missing, or kafka-python has an unsupported
+    version, the exit status is 2, and one line with the install command is printed.
+    After an unexpected error, one line is printed, and the exit status is 70, which is
+    not used for anything else; with ``SAFECONSUMER_TRACEBACK=1``, the traceback is
+    printed first.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A terminal may lack characters of a reason or a name. A closed stream is None.
+        # A terminal may not support all characters in a reason or a name. A closed
+        # stream is None.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()
-    except Abandoned as end:  # a normal exit would wait for threads of to_thread()
+    except Abandoned as end:  # a normal exit would wait for to_thread()'s threads
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(end.code or 0))

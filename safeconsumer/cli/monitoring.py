@@ -11,7 +11,7 @@ import click
 from safeconsumer.cli.errors import give_up
 from safeconsumer.cli.statuses import EPILOG, Status
 
-# An address without a fragment, and without characters that would end a string in YAML.
+# An address without a fragment and without characters that would end a YAML string.
 _ADDRESS = re.compile(r"https?://[^\s#\"\\{]+")
 
 
@@ -37,13 +37,13 @@ def _checked_address(
 @click.pass_context
 def monitoring(context: click.Context, folder: Path, runbook: str | None) -> None:
     """
-    Write a Grafana dashboard, alert rules for Prometheus, and their runbook, into DIR.
+    Write a Grafana dashboard, Prometheus alert rules and a runbook for them into DIR.
 
-    dashboard.json is imported into Grafana; alerts.yml goes among the rule_files of
-    Prometheus; lag-alert.yml shows how a lag alert ignores held partitions. An existing
-    file that differs is not changed: delete or move it first. The other files are
-    written, and the status is 1. Without --runbook the alerts link to runbook.md beside
-    them, which a message of Alertmanager cannot reach.
+    Import dashboard.json into Grafana, and add alerts.yml to the rule_files of
+    Prometheus. lag-alert.yml shows how a lag alert can ignore held partitions. An
+    existing file that differs is not changed: delete or move it first. The other files
+    are written, and the status is 1. Without --runbook, the alerts link to the file
+    runbook.md, which does not work in messages from Alertmanager.
     """
     there = packaged("safeconsumer.metrics").joinpath("files").iterdir()
     found = sorted(there, key=lambda one: one.name)
@@ -75,7 +75,8 @@ def _changed(folder: Path, files: dict[str, str]) -> Iterator[str]:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    # The disk may be full, so either all files are written completely, or none.
+    # The disk may be full, so write all files completely before any of them is moved
+    # into place.
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".safeconsumer-") as room:
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Gives commands several options as one value, and parses values of options."""
+"""Combines several options into one value for a command, and parses option values."""
 
 import functools
 import inspect
@@ -23,12 +23,12 @@ def options(
     name: str, make: Callable[..., object], *several: Callable[[Command], Command]
 ) -> Callable[[Command], Command]:
     """
-    Return a decorator that gives a command options, and calls it with their value.
+    Return a decorator that adds options to a command and passes them as one value.
 
     Args:
-        name: the parameter of the command that receives the value.
-        make: makes the value; its parameters are the names of the options.
-        several: the options, in the order of the help.
+        name: the command's parameter that receives the value.
+        make: creates the value; its parameters are named like the options.
+        several: the options, in the order in which the help lists them.
     """
     names = inspect.signature(make).parameters
 
@@ -50,7 +50,7 @@ def listening(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[str, int] | None:
     """
-    Return host and port of an option; a port alone means only this machine.
+    Return an option's host and port; a port alone means to listen on loopback only.
 
     Raises:
         click.BadParameter: the text is neither a port nor an address with a port.
@@ -68,7 +68,7 @@ def listening(
 def since_of(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
-    """Return the time of an option, in seconds since the epoch; None if it is missing."""
+    """Return an option's time in seconds since the epoch; None if it was not given."""
     try:
         return None if text is None else parse_moment(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Prints the results of group commands as a table or JSON."""
+"""Prints the results of commands as a table or JSON."""
 
 import json
 import select
@@ -29,11 +29,11 @@ class Output:
 
     @property
     def is_json(self) -> bool:
-        """Whether a document is printed instead of lines."""
+        """Whether documents are printed instead of lines."""
         return self.kind == JSON
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Print lines; a line break within a line is printed as an escape."""
+        """Print lines; a line break within a line is escaped."""
         _print("\n".join(map(printable, lines)))
 
     def document(self, document: object) -> None:
@@ -45,7 +45,7 @@ class Output:
         _print(json.dumps(document))
 
     def documents(self, several: Iterable[object]) -> None:
-        """Print documents as one array, each as soon as it exists."""
+        """Print documents as one JSON array, each as soon as it is available."""
         before = "["
         for one in several:
             text = textwrap.indent(json.dumps(one, indent=2), "  ")
@@ -55,8 +55,8 @@ class Output:
 
 
 def _print(text: str, end: str = "\n") -> None:
-    # The text is written in pieces: if the reader of an unbuffered pipe goes away
-    # during one long write, Python drops the rest without an error.
+    # Write the text in pieces: if the reader of an unbuffered pipe goes away during one
+    # long write, Python drops the rest without an error.
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
     click.echo(end, nl=False)
@@ -67,12 +67,12 @@ def check_has_reader() -> None:
     Check that the output still has a reader.
 
     Raises:
-        BrokenPipeError: the reader of this pipe has gone.
+        BrokenPipeError: the output is a pipe that has lost its reader.
     """
     watched = select.poll()
     try:
         watched.register(sys.stdout.fileno(), 0)
-    except (AttributeError, OSError, ValueError):  # stdout is no file or closed
+    except (AttributeError, OSError, ValueError):  # stdout is closed or not a file
         return
     if any(events & select.POLLERR for _, events in watched.poll(0)):
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Determines the owner of a hold, and the host and login that are shown with it."""
+"""Determines a hold's owner, and the host and user that are shown with it."""
 
 import getpass
 import socket
@@ -13,7 +13,7 @@ from safeconsumer.holds.hold import checked_owner, operator_name
 
 
 def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--owner``."""
+    """Add the option ``--owner`` to a command."""
     return click.option(
         "--owner",
         envvar="SAFECONSUMER_OWNER",
@@ -24,17 +24,17 @@ def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def owner_of(given: str | None) -> str:
     """
-    Return the given owner, without ``operator:``, or the login and host of this user.
+    Return the given owner, without ``operator:``, or by default ``user@host``.
 
     Raises:
-        CommandError: none was given, and the login is unknown.
-        HoldSettingError: the name is not acceptable.
+        CommandError: no owner was given, and the user's name is unknown.
+        HoldSettingError: the name is invalid.
     """
     if given is not None:
         return operator_name(given)
     try:
         return checked_owner(f"{getpass.getuser()}@{socket.gethostname()}")
-    except (KeyError, OSError) as error:  # a container's user may have no name
+    except (KeyError, OSError) as error:  # in a container the user may not have a name
         message = "your login is unknown: give --owner NAME or SAFECONSUMER_OWNER"
         raise CommandError(message) from error
 
@@ -45,7 +45,7 @@ def host() -> str | None:
 
 
 def principal(base: Mapping[str, Any]) -> str | None:
-    """Return the login as the broker names it; None if only the broker knows it."""
+    """Return the principal as the broker names it; None if only the broker knows it."""
     user = base.get("sasl_plain_username")
     return _short(f"User:{user}") if user else None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from safeconsumer.worker import Worker
 
-# Seconds for which a client may keep a thread waiting.
+# Seconds for which a client may keep a thread busy.
 PATIENCE = 5.0
 
 
@@ -20,8 +20,8 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
     """
     Answer ``/live`` (the loop runs) and ``/healthy`` (nothing is wrong) over HTTP.
 
-    The status is 200 if the statement is true, 503 if not; the body has the reason.
-    ``/metrics`` is for Prometheus. Port 0 selects a free port.
+    The status is 200 if the answer is yes and 503 if not; the body gives the reason.
+    ``/metrics`` serves Prometheus. Port 0 selects a free port.
 
     Raises:
         MissingExtraError: prometheus-client is missing.
@@ -48,7 +48,7 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
 class _Server(ThreadingHTTPServer):
     """Listens on IPv4 or IPv6 addresses, and ignores clients that hang up."""
 
-    request_queue_size = 64  # with the default of 5 a probe may have to wait
+    request_queue_size = 64  # the default of 5 could make a probe wait
 
     def __init__(self, host: str, port: int, handler: Any) -> None:  # noqa: ANN401 - a class
         (self.address_family, *_, address), *_ = socket.getaddrinfo(
@@ -57,7 +57,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((str(address[0]), port), handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
-        """Print an error, unless a client caused it."""
+        """Print an error that was not caused by a client."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

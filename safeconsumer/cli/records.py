@@ -10,11 +10,11 @@ from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.statuses import Status
 
 _POLL_MS = 500
-_MAX_IDLE_POLLS = 60  # the number of polls without progress after which reading fails
+_MAX_IDLE_POLLS = 60  # polls without progress after which reading fails
 
 
 class StoppedError(Exception):
-    """Reading was stopped before its end."""
+    """Reading was stopped before the end."""
 
 
 def read(
@@ -23,13 +23,13 @@ def read(
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[TopicPartition, Sequence[Any]]]:
     """
-    Yield records of partitions, several at a time, each partition in its order.
+    Yield the partitions' records, several at a time, in order within each partition.
 
     Args:
-        consumer: the consumer, which reads from its positions on; it is assigned only
-            these partitions.
+        consumer: a consumer that starts at its current positions, with only these
+            partitions assigned.
         ends: the offset at which reading ends, by partition.
-        is_over: called between two fetches; True ends the reading.
+        is_over: called between two fetches; reading stops if it returns True.
 
     Raises:
         StoppedError: ``is_over`` returned True before the end.
@@ -60,13 +60,14 @@ def read(
             raise CommandError(message, Status.UNREACHABLE)
         positions |= now
         left = {tp for tp in left if now[tp] < ends[tp]}
-        # A partition that is read to its end, and still written to, must not delay the
-        # others.
+        # A partition that has been read to its end but is still written to must not
+        # delay the other partitions.
         if done := consumer.assignment() - consumer.paused() - left:
             consumer.pause(*done)
 
 
 def _position(consumer: Any, tp: TopicPartition) -> int:  # noqa: ANN401 - kafka-python is untyped
-    # position() is None until a broker has sent the first offset; polls wait for that.
+    # position() is None until a broker has returned the first offset, which polls wait
+    # for.
     at = consumer.position(tp, timeout_ms=0)
     return -1 if at is None else int(at)

@@ -1,4 +1,4 @@
-"""Sends dead letters back to the topics that they come from, at least once."""
+"""Sends dead letters back to the topics that they came from, at least once."""
 
 import contextlib
 import time
@@ -22,10 +22,10 @@ _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
 _REPORT_INTERVAL = 2.0
-# The prefix of internal topics of Kafka and of this package; a letter must not make a
-# replay write offsets or holds.
+# The prefix of internal topics of Kafka and of this package. A letter must not be able
+# to make a replay write offsets or holds.
 _INTERNAL = "__"
-# Errors that every later attempt to send the same letter would cause.
+# Errors that would occur again in every later attempt to send the same letter.
 _FINAL = (
     kafka_errors.InvalidRecordError,
     kafka_errors.MessageSizeTooLargeError,
@@ -35,21 +35,22 @@ _FINAL = (
 
 class Replay:
     """
-    Sends letters back, window by window, and commits offsets after each window.
+    Sends letters back in batches, and commits offsets after each batch.
 
-    A committed offset is never past an unsent letter, unless that letter cannot be sent
-    and was reported.
+    A committed
+    offset is never past an unsent letter, except for letters that cannot be sent and
+    were reported.
 
     Args:
-        partitions: returns a topic's partitions; None if it does not exist.
-        report: called with a line about an unsendable letter, or about the progress.
+        partitions: returns a topic's partitions; None if the topic does not exist.
+        report: called with lines about unsendable letters and about progress.
 
     Attributes:
         selected: the number of letters selected so far.
         sent: the number of letters that were sent back to their topics and acknowledged.
         left: the number of letters that cannot be sent back.
-        stopping: once it is set, the replay ends before its next letter.
-        is_cut: whether ``stopping`` has ended the replay before the last record.
+        stopping: set this event to end the replay before its next letter.
+        is_cut: whether ``stopping`` ended the replay before the last record.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Replay:
         self._partitions = partitions
         self._report = report
         self._pending: list[tuple[Letter, Any]] = []
-        # The offsets to commit once every pending letter is acknowledged.
+        # The offsets to commit when every pending letter is acknowledged.
         self._passed: Marks = {}
         self._reported_at = time.monotonic()
         self.selected = self.sent = self.left = 0
@@ -96,32 +97,32 @@ class Replay:
             pieces: the letters.
             producer: an idempotent producer with ``acks="all"``; see
                 :func:`producer_of`.
-            commit: commits offsets; with None, the positions at the start.
+            commit: commits offsets; called with None to commit the current positions.
 
         Raises:
             CommandError: the group has members, or the letters cannot be read.
-            KafkaError: the broker refuses a letter or a commit, or does not answer; the
-                next run sends again the letters whose offsets are not committed.
+            KafkaError: the broker refuses a letter or a commit, or does not answer. The
+                next run sends letters again whose offsets are not committed.
         """
-        commit(None)  # if the broker refuses this, no letter is sent
+        commit(None)  # if the broker refuses this commit, nothing is sent
         try:
             for letter in self.sendable(pieces):
                 self._send(letter, producer)
                 if len(self._pending) >= _WINDOW:
                     self._settle(commit)
         except (kafka_errors.KafkaError, CommandError):
-            if self._pending:  # nothing is pending if the window itself failed
+            if self._pending:  # nothing is pending if _settle() itself failed
                 self._settle(commit)
             raise
         self._settle(commit)
 
     def target(self, letter: Letter) -> int | None:
-        """Return the letter's old partition; None if it is gone and the key chooses one."""
+        """Return the letter's old partition; None if it is gone, so that the key decides."""
         there = self._partitions(letter.topic) or ()
         return letter.partition if letter.partition in there else None
 
     def _obstacle(self, letter: Letter) -> str:
-        # Returns the reason why the letter cannot be sent back; "" if it can.
+        # Returns why the letter cannot be sent back; "" if it can.
         if letter.why:
             return f"not a letter: {letter.why}"
         if letter.topic == letter.record.topic:
@@ -157,7 +158,7 @@ class Replay:
         self._pass(letter)
 
     def _settle(self, commit: Callable[[Marks | None], None]) -> None:
-        # Waits for the answers about pending letters, and commits as far as the answers
+        # Waits for the answers to the pending letters, and commits as far as they
         # allow.
         failed: kafka_errors.KafkaError | None = None
         first: Marks = {}
@@ -205,7 +206,7 @@ def _mark(letter: Letter, offset: int) -> OffsetAndMetadata:
 
 
 def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has no types
-    """Return a producer that writes each letter once, or reports an unknown result."""
+    """Return a producer that writes each letter once or raises if the result is unknown."""
     return UntracedProducer(
         **base,
         acks="all",

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer run``: runs a program's worker as a process."""
+"""Implements ``safeconsumer run``: runs a program's worker as a separate process."""
 
 import contextlib
 import logging
@@ -29,10 +29,10 @@ from safeconsumer.worker.signals import taking
 from safeconsumer.worker.tracebacks import shown
 
 _MINUTE = 60.0
-# Seconds until a broker that did not answer is queried again for missing topics.
+# Seconds before a broker that did not answer is asked again about missing topics.
 _RETRY_SECONDS = 5.0
-# The maximum number of different lines that are remembered, so that the memory of a
-# process that runs for weeks does not grow.
+# The maximum number of different lines to remember, so that memory does not grow in a
+# process that runs for weeks.
 _MOST_LINES = 100
 
 
@@ -55,19 +55,20 @@ def run(
     probes_at: tuple[str, int] | None,
 ) -> None:
     """
-    Run a Worker of your program, as a process.
+    Run your program's Worker as a process.
 
-    MODULE:NAME names a safeconsumer.Worker, or a function without arguments that
-    returns one. The program makes the consumer, with its own settings.
+    MODULE:NAME is a safeconsumer.Worker, or a function without arguments that returns a
+    Worker. Your program creates the consumer with its own settings.
 
-    After SIGTERM or SIGINT running handlers finish and their records are committed; a
-    second signal abandons them, and ends the process within five seconds. A SIGTERM
-    before the worker runs, for example while no broker answers, ends it immediately.
+    After SIGTERM or SIGINT, running handlers finish and their records are committed. A
+    second signal abandons the handlers, and ends the process within five seconds. A
+    SIGTERM before the worker runs, for example while no broker answers, ends the
+    process immediately.
 
-    Status 0: it was stopped, and every handled record is committed. Status 1: a handled
-    record is not committed, or an error ended it; the last line has the reason. Missing
-    topics do not end it: it names them, and waits for them. While control topics are
-    missing every partition is held, and the log reports it.
+    Status 0: the worker was stopped, and every handled record is committed. Status 1: a
+    handled record is not committed, or the worker ended with an error; the last line
+    gives the reason. If topics are missing, the worker names them and waits for them.
+    While control topics are missing, every partition is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
         with _ended_by_sigterm(context):
@@ -89,7 +90,7 @@ def run(
 
 @contextlib.contextmanager
 def _ended_by_sigterm(context: click.Context) -> Iterator[None]:
-    # A worker handles signals itself as soon as it runs.
+    # As soon as a worker runs, it handles signals itself.
     is_asked = False
 
     def end(_: int) -> None:
@@ -113,7 +114,7 @@ def _print_report(report: Report) -> Status:
 
 
 def _set_up_logging() -> None:
-    if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
+    if not logging.getLogger("safeconsumer").hasHandlers():  # no own logging
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
         logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())
@@ -121,10 +122,11 @@ def _set_up_logging() -> None:
 
 class _OnceAMinute(logging.Filter):
     """
-    Passes each line on, but a repetition of the line only after a minute.
+    Lets each log line pass only once a minute.
 
-    kafka-python 3.0.12 logs ten times a second that a topic is missing. If that is a
-    control topic, the one line with advice would be lost among the others.
+    kafka-python 3.0.12 logs ten times a
+    second that a topic is missing. If that is a control topic, the one line with advice
+    would be lost among the others.
     """
 
     def __init__(self) -> None:
@@ -132,7 +134,7 @@ class _OnceAMinute(logging.Filter):
         self._passed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is written."""
+        """Return whether to write the line."""
         text = record.getMessage()
         if record.created - self._passed.get(text, -math.inf) < _MINUTE:
             return False
@@ -155,7 +157,7 @@ def _serve_probes(
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
-    # The check runs on a thread, so that the worker starts before a broker has
+    # This runs on its own thread, so that the worker can start before a broker has
     # answered.
     base = clients.connection(consumer.config, {}, "run")
     while True:
@@ -163,7 +165,7 @@ def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
             existing(base, consumer.subscription() or ())
         except CommandError as error:
             complain(f"{error} (the worker waits)")
-        except (KafkaError, OSError):  # the worker logs this, too
+        except (KafkaError, OSError):  # the worker logs this error, too
             time.sleep(_RETRY_SECONDS)
             continue
         return
@@ -175,11 +177,11 @@ def _run_worker(worker: Worker) -> Report:
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
-        # such an error concerns a setting, or an existing topic
+        # it is about a setting or an existing topic
         if isinstance(error, WorkerSettingError):
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error
-    except SystemExit as error:  # the handler's status may have another meaning
+    except SystemExit as error:  # its status may have another meaning
         message = f"a handler ended the worker: {shown(error)}"
         raise CommandError(message, Status.FAILED) from error
 

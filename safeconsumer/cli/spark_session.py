@@ -1,4 +1,4 @@
-"""Makes a Spark session for commands; without pyspark the error gives the install command."""
+"""Creates Spark sessions for commands; without pyspark, the error gives install advice."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 from safeconsumer.errors.base import MissingExtraError, SparkSetupError
 from safeconsumer.spark.platforms import PYSPARK, is_of_spark, reason
 
-# The application's name, unless spark-submit was given one.
+# The application's name if spark-submit does not set one.
 _NAME = "safeconsumer audit"
 _QUIET = "-Dspark.ui.showConsoleProgress=false"
 
@@ -17,7 +17,7 @@ _QUIET = "-Dspark.ui.showConsoleProgress=false"
 @contextmanager
 def session(master: str) -> Iterator[Any]:
     """
-    Provide a session, and stop it at the end; the user's Spark settings stay unchanged.
+    Provide a session, and stop it at the end; the user's Spark settings stay in effect.
 
     Args:
         master: the URL of the Spark master.
@@ -35,8 +35,8 @@ def session(master: str) -> Iterator[Any]:
     builder = SparkSession.builder.master(master)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started the JVM
         builder = builder.appName(_NAME)
-        # This variable has the lowest priority of all settings that Spark reads; a
-        # builder's setting would have the highest.
+        # Of all sources of settings, this variable has the lowest priority in Spark,
+        # and the builder the highest.
         known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known.strip()}".strip()
     spark = _started(builder)

@@ -35,8 +35,8 @@ MEANINGS = {
 }
 
 
-# The end of each command's help. click does not wrap this block, even if it is too wide
-# for a terminal.
+# The last part of each command's help. click does not rewrap this block, even if it is
+# too wide for a terminal.
 EPILOG = "\b\nExit status:\n" + "\n".join(
     textwrap.fill(
         meaning,

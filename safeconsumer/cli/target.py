@@ -1,4 +1,4 @@
-"""Finds the worker for ``safeconsumer run``, by ``module:name``."""
+"""Finds the worker that ``safeconsumer run`` names as ``module:name``."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ from safeconsumer.worker.tracebacks import message, shown
 
 
 class TargetError(CommandError):
-    """``module:name`` is no worker, or the program failed to make it."""
+    """``module:name`` is not a worker, or the program failed to create the worker."""
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - of any type
@@ -51,7 +51,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - of any type
 
 def worker_of(name: str, found: object) -> Worker:
     """
-    Return the imported worker, or the worker that the imported function returns.
+    Return the imported object if it is a worker, or else the worker that it returns.
 
     Args:
         name: ``module:name``.
@@ -109,14 +109,14 @@ def _call_program(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - t
         return ask()
     except TargetError:
         raise
-    except (Exception, SystemExit) as error:  # the program may raise anything
+    except (Exception, SystemExit) as error:  # a program may raise anything
         traceback.print_exception(error)  # the program's author must find the line
         problem = f"{name} raised {type(error).__name__}: {message(error)}"
         raise TargetError(problem, _status(error)) from error
 
 
 def _status(error: BaseException) -> Status:
-    # Trying again helps if a broker is away, but not if a setting is wrong.
+    # Trying again helps if a broker is unreachable, but not if a setting is wrong.
     is_of_use = isinstance(error, IllegalStateError | SafeConsumerError)
     if isinstance(error, KafkaError) and not is_of_use:
         return status_of(error)

@@ -22,7 +22,8 @@ from safeconsumer.holds.explain import counted
 def _checked_principals(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    # Kafka interprets a principal literally, so an ACL for User:bill* admits no user.
+    # Kafka takes principals literally, so an ACL for User:bill* does not match any
+    # user.
     for one in given:
         kind, _, name = one.partition(":")
         if not kind or not name or (name.endswith("*") and name != "*"):
@@ -35,7 +36,7 @@ def _checked_principals(
 
 
 def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    # The principals, topics and groups for which ACLs are printed.
+    # The principals, topics and groups to print ACLs for.
     for name, many, metavar, what in (
         ("--topic", "topics_", "TOPIC", "A topic that these groups consume."),
         ("--group", "groups", "GROUP", "A group that operators may see."),
@@ -57,7 +58,7 @@ def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(cls=Listing)
 def control() -> None:
-    """Set up the topics that keep the holds of groups."""
+    """Set up the topics that store the holds on groups."""
 
 
 @control.command(epilog=EPILOG)
@@ -73,10 +74,11 @@ def init(
     context: click.Context, /, *, replication: int | None, connect: Connect
 ) -> None:
     """
-    Create the control topics with the right settings.
+    Create the control topics with suitable settings.
 
-    Existing topics get the settings that they lack; running it again is safe. Then
-    control acls prints the rights that operators and members need.
+    Missing settings are added to existing topics, and running the command again is
+    safe. After that, use control acls to print the ACLs that operators and members
+    need.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -93,8 +95,7 @@ def init(
 
 
 def _refuse_partitioned(operator: Operator) -> None:
-    # This check precedes any change, because Kafka cannot reduce the partitions of a
-    # topic.
+    # Check this before any change, because Kafka cannot reduce a topic's partitions.
     for facts in described_topics.describe(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)
@@ -156,9 +157,9 @@ def acls(  # noqa: PLR0913 - one parameter per option
     """
     Print exactly the ACLs that operators and members need, without contacting a broker.
 
-    Only operators may write to the holds topic. Each operator can lift the holds of
-    every group whose members read the topic: teams that do not trust each other should
-    have separate topics, with --topic-prefix.
+    Only operators may write to the holds topic. Each operator can lift the holds on
+    every group whose members read the topic, so teams that do not trust each other
+    should have separate topics (--topic-prefix).
     """
     settings = Control.prefixed(topic_prefix)
     found = tuple(

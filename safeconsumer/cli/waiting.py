@@ -1,4 +1,4 @@
-"""Waits until a group is quiet, or flows again."""
+"""Waits until a group is quiet, moved, or delivered again."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
 _INTERVAL = 0.25
-# Seconds that one look at the group may take, even if less time is left.
+# Seconds that one read of the group may take, even if less time is left.
 _MIN_LOOK = 1.5
-# Seconds; a shorter time is printed with a decimal.
+# Seconds; shorter times are printed with one decimal.
 _SHORT = 10.0
 
 
@@ -31,8 +31,8 @@ class Outcome:
     The result of a wait.
 
     Attributes:
-        is_reached: whether the group is in the wanted state.
-        sentence: the last state, as text.
+        is_reached: whether the group has reached the wanted state.
+        sentence: the group's last state as text.
         waited: the seconds that the wait took.
     """
 
@@ -46,15 +46,15 @@ class Outcome:
 
 
 class NeverReachedError(Exception):
-    """A condition can no longer be met; the text has the reason."""
+    """The condition can never be met; the text gives the reason."""
 
 
 NOT_FLOWING = "not flowing: "
-# Returns whether a group is in the wanted state, and a sentence about it; the argument
-# is the end of the wait on the monotonic clock, because a condition may query the
-# cluster.
+# Returns whether a group is in the wanted state, and a sentence about it. The second
+# argument is when the wait ends, on the monotonic clock, because a condition may query
+# the cluster.
 Condition = Callable[[View, float], tuple[bool, str]]
-# Raises at the first look if the wait cannot succeed; a check may query the cluster.
+# Raises after the first read if the wait cannot succeed; a check may query the cluster.
 Check = Callable[[Operator, View], None]
 
 
@@ -68,23 +68,22 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
     began: float | None = None,
 ) -> Outcome:
     """
-    Read the group repeatedly until it is in the wanted state, or the time is over.
+    Read the group repeatedly until it is in the wanted state or the time is up.
 
-    Members need not have read records that are written during the wait. The wait
-    continues during an outage, whose start it reports on stderr; a broker that accepts
-    connections but does not answer gets all the time that is left.
+    Members do not need to have read records that are written during the wait. The wait
+    continues during an outage, and reports the outage on stderr. A broker that accepts
+    connections but does not answer may use up all the time that is left.
 
     Args:
         operator: the connection.
         group: the group.
-        condition: judges a view of the group.
+        condition: decides whether a view of the group shows the wanted state.
         timeout: the seconds to wait.
-        check: raises if the wait cannot succeed; called once.
-        began: the start of these seconds, on the monotonic clock; None for now.
+        check: called once; raises if the wait cannot succeed.
+        began: when these seconds started, on the monotonic clock; None for now.
 
     Raises:
-        KafkaError: the broker does not answer when the time is over, or refuses a
-            request.
+        KafkaError: the broker does not answer by the end, or refuses a request.
     """
     began = time.monotonic() if began is None else began
     ends, trouble, last, until = None, None, (False, ""), began + timeout
@@ -101,7 +100,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         except (KafkaError, OSError) as error:
             if status_of(error) is not Status.UNREACHABLE:
                 raise
-            trouble = error  # the outage may end in time
+            trouble = error  # the outage may end before the time is up
         waited = time.monotonic() - began
         if trouble is not None and waited + _INTERVAL > timeout:
             raise _timeout_error(trouble, waited)
@@ -122,8 +121,8 @@ def _look(operator: Operator, group: str, until: float, check: Check | None) -> 
 def _timeout_error(
     trouble: KafkaError | OSError, waited: float
 ) -> KafkaError | OSError:
-    # The message has the time of the whole wait, not that of one request. That time
-    # exceeds the user's timeout if the timeout is shorter than a check.
+    # The message contains the time of the whole wait, not of one request. That time may
+    # exceed the user's timeout if the timeout is shorter than one read of the group.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
     is_short = waited < _SHORT
@@ -136,7 +135,7 @@ def _left(until: float) -> float:
 
 
 def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
-    """Judge whether no record of the scopes, or of held partitions, is delivered."""
+    """Return whether the scopes are quiet, and a sentence about them."""
     if view.ends is None:
         return False, f"which members are quiet is unknown: {'; '.join(view.unread)}"
     reached = view.quietness(scopes)
@@ -145,7 +144,7 @@ def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
 
 def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
-    Judge whether resets have moved all their partitions of the scopes.
+    Return whether all resets in the scopes are done, and a sentence about them.
 
     Raises:
         NeverReachedError: no reset is in force, because its hold was lifted or never
@@ -167,10 +166,10 @@ def flows(
     operator: Operator, view: View, scopes: Sequence[Scope], until: float
 ) -> tuple[bool, str]:
     """
-    Judge like :func:`is_flowing`, except that a deleted topic does not flow.
+    Return the same as :func:`is_flowing`, but do not count deleted topics as flowing.
 
     Raises:
-        KafkaError: the brokers do not answer which topics exist.
+        KafkaError: the brokers do not tell which topics exist.
     """
     reached, sentence = is_flowing(view, scopes)
     if reached:
@@ -191,12 +190,12 @@ def _is_delivered(view: View, tp: TopicPartition) -> bool:
 
 def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
-    Judge whether all partitions of the scopes are delivered again.
+    Return whether all partitions in the scopes are delivered, and a sentence.
 
-    Without scopes, all partitions of the group are judged, except topics with commits
-    that no member reads any more. A Spark stream counts only for partitions that the
-    group's members do not consume: a partition that a member keeps quiet does not flow
-    just because a stream reads it, too.
+    Without scopes, this is about all partitions of the group, except topics with
+    commits that no member reads any more. A Spark stream counts only for partitions
+    that the group's members do not consume: if a member keeps a partition quiet, the
+    partition does not count as flowing just because a stream reads it, too.
     """
     wanted = _wanted(view, scopes)
     if holding := meeting(view.holds, wanted):

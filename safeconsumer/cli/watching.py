@@ -45,13 +45,13 @@ def status(
     connect: Connect,
 ) -> None:
     """
-    Show a group's holds, its members and whether each obeys, and the lag of holds.
+    Show a group's holds, its members and whether they obey, and the lag.
 
-    Members without safeconsumer do not report, and obey no hold. Without a group the
-    output has one line for each held group: its holds, its members, those that do not
-    obey, the next end of a hold, and its lag. The output counts the other groups, and
-    -o json has all of them. A hold that is over only by this machine's clock may have
-    ended, and counts as in force.
+    Members without safeconsumer do not report, and do not obey holds. Without --group,
+    the output has one line for each held group: its members, its holds, the next
+    expiry, its lag, and whether it obeys. The other groups are only counted; -o json
+    contains all groups. A hold that has expired only by this machine's clock may have
+    ended, but counts as in force.
     """
     with explained(context):
         if group is not None and is_all:
@@ -76,7 +76,7 @@ def _show_group(operator: Operator, group: str, output: Output) -> None:
 
 
 def operator_for(connect: Connect, group: str | None) -> Operator:
-    """Connect; an invalid group name is refused before any broker is contacted."""
+    """Return an operator; an invalid group name is refused before a broker is contacted."""
     if group is not None:
         checked_group(group)
     return Operator(*connect())
@@ -87,7 +87,7 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not readable.ends:
         checks.check_set_up(operator)
     if not every:
-        with suppress(ControlTopicError):  # without the right to read holds this raises
+        with suppress(ControlTopicError):  # raises if this user may not read the holds
             operator.holds()
     unread = dict.fromkeys(readable.unread)
     unread.update(dict.fromkeys(why for one in every for why in one.unread))
@@ -120,8 +120,8 @@ def _group_row(one: View) -> tuple[str, ...]:
     facts, holds = one.facts, one.holds
     count, reporting = facts.member_count, one.reporting
     members = "unknown" if count is None else str(count)
-    # The count is shown before the first hold, too, so that the operator sees which
-    # members will obey.
+    # Show this count even before the first hold, so that operators see which members
+    # would obey.
     if count and (holds or reporting):
         known = None if reporting is None else group_text.reporting_text(reporting)
         members += f", {known or 'reports unknown'}"
@@ -158,20 +158,20 @@ def wait(
     connect: Connect,
 ) -> None:
     """
-    Wait until every member obeys the holds placed before, and the scopes are quiet.
+    Wait until every member obeys all earlier holds, and the scopes are quiet.
 
-    Quiet: each owner reports that it obeys, or no longer reports and obeyed a hold of
-    its partition that is still in force; and no member works on records of the scopes:
-    no handler runs, and the loop has polled again. Flowing: no hold covers the scopes,
-    and no member keeps them quiet. Without SCOPE, quiet concerns everything that a hold
-    covers, and flowing the whole group, except for topics that none of its members
-    reads any more.
+    Quiet: each owner reports that it obeys; or it no longer reports, but obeyed a hold
+    on its partition that is still in force. Also, no member is processing records of
+    the scopes: handlers have finished, and the loop has polled again. Flowing: the
+    scopes are not held, and no member keeps them quiet. Without SCOPE, quiet is about
+    everything that a hold covers, and flowing about the whole group, except for topics
+    that its members no longer read.
 
-    Moved: every reset-offsets that is still in force is done; if none is in force, the
-    command ends immediately with status 1.
+    Moved: every reset-offsets that is in force has been carried out. If no
+    reset-offsets is in force, the command ends immediately with status 1.
 
-    A plain consumer that assigns partitions itself is not a member of the group: the
-    command cannot see it, and it obeys no hold.
+    A plain consumer that assigns its partitions itself is not a member of the group:
+    the command cannot see it, and it does not obey holds.
     """
     began = time.monotonic()
     with explained(context):
@@ -191,7 +191,7 @@ def wait(
                 if view.ends is None:
                     checks.check_set_up(one)
                 checks.check_known(one, view)
-                if not view.unsettled:  # otherwise the scopes may cover a partition
+                if not view.unsettled:  # otherwise the scopes might cover something
                     checks.check_scopes(one, view, found)
 
             reached = waiting.wait_until(

@@ -1,1 +1,1 @@
-"""Provides consumers of other Kafka libraries whose pauses and group holds last."""
+"""Provides consumers for other Kafka libraries, with lasting pauses and group holds."""

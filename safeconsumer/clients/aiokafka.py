@@ -1,4 +1,4 @@
-"""``AIOKafkaConsumer``: aiokafka's consumer, with pauses and group holds that last."""
+"""Defines ``AIOKafkaConsumer``: aiokafka's consumer with lasting pauses and group holds."""
 
 import asyncio
 import time
@@ -30,49 +30,50 @@ __all__ = ["AIOKafkaConsumer"]
 
 _NONE: frozenset[TopicPartition] = frozenset()
 _Weak = weakref.WeakMethod[Callable[[], None]]
-# The maximum seconds between two refreshes; a longer timer may be too long for the
-# loop.
+# The maximum seconds between two refreshes, because the event loop may not accept
+# longer timers.
 _LONGEST = 3600.0
 
 
 class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     """
-    An ``aiokafka.AIOKafkaConsumer`` that delivers nothing a hold covers.
+    An ``aiokafka.AIOKafkaConsumer`` that does not deliver records covered by a hold.
 
-    A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
-    whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
-    and :meth:`resume` are aiokafka's, and a pause now lasts through rebalances after
-    which the member still owns the partition. With ``control=`` the consumer also obeys
-    operators' holds of its group, and reports its obedience, from :meth:`start` to
-    :meth:`stop`.
+    A hold (:meth:`hold`) keeps a partition, a topic, the topics that match a pattern or
+    the whole consumer quiet, even through rebalances, until its owner lifts the hold.
+    :meth:`pause` and :meth:`resume` work as in aiokafka, but a pause lasts through
+    rebalances after which the member still owns the partition. With ``control=``, the
+    consumer also obeys operators' holds on its group, and reports whether it obeys,
+    from :meth:`start` to :meth:`stop`.
 
     Everything else works as in aiokafka.
 
     Args:
         topics: topics to subscribe to, as in aiokafka.
-        control: a :class:`~safeconsumer.Control` makes this member obey operators'
-            holds; None starts no control thread. The control topics are read and
-            written in this event loop, with clients of the same settings: addresses,
-            login, ``ssl_context``, ``sasl_oauth_token_provider``.
+        control: a :class:`~safeconsumer.Control` that makes this member obey operators'
+            holds; with None, there are no control threads. Control topics are read and
+            written in this event loop, by clients with the same addresses,
+            authentication, ``ssl_context`` and ``sasl_oauth_token_provider``.
             ``client_configs=`` must not be set.
         hooks: functions that receive every event (``safeconsumer.events``); they must
             be quick, and are called on any thread.
-        log: whether events become structlog lines, or lines of the logger
+        log: whether events are logged, with structlog or else with the logger
             ``safeconsumer``.
-        configs: aiokafka's settings, all of them.
+        configs: any of aiokafka's settings.
 
     Raises:
-        MissingExtraError: aiokafka is not installed; the import raises it.
-        UnsupportedAiokafkaError: this package does not support the aiokafka version.
-        ControlSettingError, HookTypeError: an argument is not acceptable.
+        MissingExtraError: raised by the import if aiokafka is not installed.
+        UnsupportedAiokafkaError: this package does not support the installed aiokafka
+            version.
+        ControlSettingError, HookTypeError: an argument is invalid.
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain``,
     ``paused`` and ``quiet`` on any thread; everything else in the event loop. Only one
-    task at a time may request records, unless :attr:`busy` names the partitions of the
-    other tasks' records.
+    task at a time may request records, except if :attr:`busy` returns the partitions
+    whose records the other tasks are processing.
     """
 
-    # An attribute of the class, so that a call need not look up the parent's method.
+    # A class attribute, so that calls do not have to look up the parent's method.
     _upstream_assignment = UpstreamConsumer.assignment
 
     def __init__(
@@ -93,26 +94,28 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._calls = LoopCalls()
         self._clients = control_clients(configs, self._calls)
         if control is not None:
-            # This call raises if the control argument is wrong.
+            # Raises if the control argument is invalid.
             self._member.control_of(control, self._clients)
-        # The task that starts control; None before that, and once control has ended.
+        # The task that starts group control; None before that and after group control
+        # has stopped.
         self._attaching: asyncio.Future[None] | None = None
-        # The task that ends control after a start() that failed.
+        # The task that stops group control after start() has failed.
         self._ending: asyncio.Future[None] | None = None
         # The assignment that the ledger knows, as aiokafka's own object, and whether it
         # has been revoked since.
         self._known = _NONE
         self._is_revoked = False
-        # The quiet set that aiokafka's pauses match; None if they match an older set.
+        # The quiet set that aiokafka's pauses match; None if they may be out of date.
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        # Without a group aiokafka calls no listener, and requests metadata immediately.
+        # Without a group, aiokafka does not call listeners and requests metadata
+        # immediately.
         super().__init__(*(topics if group_id is None else ()), **configs)
         if group_id is not None and topics:
             self.subscribe(topics)
-        # With a weak reference, a consumer that is never stopped can be collected;
-        # aiokafka then warns.
+        # A weak reference, so that a consumer that is never stopped can be
+        # garbage-collected; aiokafka then warns.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
         self._ledger.observers.append(self._refresh_soon)
@@ -121,24 +124,24 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """
-        Pause partitions, as aiokafka does, but the pause lasts through rebalances.
+        Pause partitions as in aiokafka, but keep them paused in rebalances.
 
-        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out.
-        The pause is a hold by the owner ``app``, and is among :meth:`holds`.
+        A pause ends with :meth:`resume`, or when a rebalance takes its partition away.
+        The pause is a hold by the owner ``app``, and is included in :meth:`holds`.
         """
         self._require_assigned(partitions)
         self._pause(partitions)
         self._apply_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Resume partitions, as aiokafka does. Other holds stay in force."""
+        """Resume partitions as in aiokafka. Holds by other owners stay in force."""
         self._require_assigned(partitions)
         self.lift(*partitions)
         self._apply_if_in_loop()
 
     def _require_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        # These checks match those of aiokafka's pause and resume, which only the loop's
-        # thread may call.
+        # The same checks as in aiokafka's pause and resume, which may only be called on
+        # the loop's thread.
         if not all(isinstance(one, TopicPartition) for one in partitions):
             message = "partitions must be TopicPartition namedtuples"
             raise TypeError(message)
@@ -149,13 +152,13 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 raise IllegalStateError(message)
 
     def _apply_if_in_loop(self) -> None:
-        # After calls on other threads, the ledger makes the loop refresh the holds.
+        # After calls on other threads, the ledger schedules a refresh in the loop.
         if self._calls.is_in_loop:
             self._apply()
 
     def paused(self) -> set[TopicPartition]:
         """
-        Return the assigned partitions that holds of the owner ``app`` cover.
+        Return the assigned partitions that are covered by holds of the owner ``app``.
 
         Holds of ``app`` come from :meth:`pause`, and from :meth:`hold` without
         ``owner=``.
@@ -164,19 +167,19 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         return {TopicPartition(*tp) for tp in found}
 
     def quiet(self) -> set[TopicPartition]:
-        """Return the assigned partitions that a hold or a closed gate covers now."""
+        """Return the assigned partitions that are covered by a hold or a closed gate now."""
         return {TopicPartition(*tp) for tp in self._member.quiet()}
 
     # ------------------------------------------------------------ records
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """Like aiokafka's method, but it returns no record of a held partition."""
+        """Like aiokafka's method, but does not return records from held partitions."""
         self._member.begin_call()
         while True:
             self._apply()
             record = await super().getone(*partitions)
-            # From here on no other task runs in the loop until this method returns or
-            # waits.
+            # From here on, no other task runs in the loop until this method returns or
+            # awaits.
             self._notice_assignment()
             if self._member.may_give_one((record.topic, record.partition)):
                 return record
@@ -190,7 +193,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         timeout_ms: float = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Like aiokafka's method, but it returns no record of a held partition."""
+        """Like aiokafka's method, but does not return records from held partitions."""
         self._member.begin_call()
         until = time.monotonic() + timeout_ms / 1000
         while True:
@@ -206,13 +209,13 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     def _may_give(
         self, found: Mapping[TopicPartition, list[ConsumerRecord]]
     ) -> frozenset[tuple[str, int]]:
-        """Put back records of quiet partitions; return the partitions of the rest."""
+        """Put back records from quiet partitions; return the other partitions."""
         self._notice_assignment()
         free = self._member.may_give(found.keys())
         for tp, records in found.items():
             if tp not in free:
-                # No offset of the partition was committed, because no task has run
-                # since its records were fetched.
+                # The offset cannot have been committed, because no other task has run
+                # since these records were fetched.
                 self.seek(tp, records[0].offset)
         self._member.note_given(free)
         return free
@@ -226,7 +229,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         """
-        Subscribe to topics, or to the topics of a pattern, as aiokafka does.
+        Subscribe to topics, or to the topics that match a pattern, as in aiokafka.
 
         Held partitions are paused before ``on_partitions_assigned`` is called.
         """
@@ -238,12 +241,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._notice_assignment()
 
     def unsubscribe(self) -> None:
-        """End the subscription, as aiokafka does. Pauses end, but holds stay."""
+        """End the subscription as in aiokafka. Pauses end, but holds stay."""
         super().unsubscribe()
         self._begin_ownerships(Cause.UNSUBSCRIBED)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign partitions in place of the current ones, as aiokafka does."""
+        """Replace the assignment, as in aiokafka."""
         super().assign(partitions)
         self._begin_ownerships(Cause.ASSIGNED)
 
@@ -256,8 +259,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         return found
 
     def _notice_assignment(self) -> None:
-        # aiokafka has an object for each assignment. If there is none now, a changed
-        # subscription determines the next one.
+        # aiokafka creates an object for each assignment. There is no object while a changed
+        # subscription waits for its assignment.
         now = self._upstream_assignment() or _NONE
         if now is not self._known:
             self._begin_ownerships(Cause.JOINED if now else Cause.PASSING)
@@ -282,7 +285,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._identify()
 
     def _identify(self) -> tuple[str, int]:
-        # Consumers without a group, or before start(), have no coordinator with these
+        # Without a group, or before start(), there is no coordinator with these
         # attributes.
         member_id = getattr(self._coordinator, "member_id", "")
         generation = getattr(self._coordinator, "generation", -1)
@@ -290,7 +293,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         return member_id, generation
 
     def _apply(self) -> None:
-        """Pause in aiokafka the partitions that became quiet, and resume the others."""
+        """Pause the newly quiet partitions in aiokafka, and resume the others."""
         self._notice_assignment()
         quiet = self._ledger.quiet()
         if quiet is self._applied:
@@ -301,7 +304,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._applied = quiet
 
     def _refresh(self) -> None:
-        """Apply the holds and deliver events, now and again when the next hold ends."""
+        """Apply the holds and deliver events, now and again when the next hold expires."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_over:
@@ -315,11 +318,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     async def start(self) -> None:
         """
-        Read the holds of the group, and join it, as aiokafka does.
+        Read the group's holds if there is ``control``, and start as in aiokafka.
 
-        After an exception the control threads end, and this method may be called again,
-        unless it had started to join: then only :meth:`stop` can be called, as in
-        aiokafka. After a cancellation the threads end as soon as they can.
+        After an exception the control threads stop, and this method may be called
+        again. If it had already started to join the group, only :meth:`stop` can be
+        called, as in aiokafka. After a cancellation the threads stop as soon as they
+        can.
 
         Raises:
             ControlTopicError: the settings of the holds topic would let Kafka delete
@@ -333,7 +337,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             await super().start()
             return
         obeying = partial(self._member.obey, self._control, self._clients)
-        # A task that is cancelled does not end its thread.
+        # Cancelling a task would not stop its thread, so the task is kept and shielded.
         self._attaching = asyncio.ensure_future(run_on_thread(obeying))
         try:
             await asyncio.shield(self._attaching)
@@ -345,16 +349,16 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             raise
 
     async def _give_up_control(self) -> None:
-        if not self._is_over:  # otherwise stop() ends the control
+        if not self._is_over:  # else stop() stops group control
             await self._end_control(self._member.give_up_control)
             self._calls = LoopCalls()
             self._clients = control_clients(self._configs, self._calls)
 
     async def stop(self) -> None:
-        """Leave the group and stop, as aiokafka does; control threads end, too."""
+        """Leave the group and stop as in aiokafka; also stop the control threads."""
         try:
-            # The client stops first, or Kafka would list for a while a member that has
-            # reported that it stopped.
+            # Stop the client first. Otherwise Kafka would still list the member for a
+            # while after it has reported that it stopped.
             await stop_client(self, super().stop())
         finally:
             if not self._is_over:
@@ -381,8 +385,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
 
 class _Listener(ConsumerRebalanceListener):
-    # The program's listener is called last when ownerships start, and first when they
-    # end.
+    # When partitions are assigned, the program's listener is called last; when they are
+    # revoked, first.
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Reads and writes the control topics with aiokafka, with a member's settings."""
+"""Reads and writes the control topics with aiokafka and a member's settings."""
 
 import asyncio
 import logging
@@ -59,11 +59,11 @@ __all__ = [
 
 log = logging.getLogger("safeconsumer.group")
 
-# Private names of aiokafka: `_coordinator` of a member, with `member_id` and `generation`,
-# and `_client` of a consumer, its connections.
+# Private names of aiokafka: a member's `_coordinator`, with `member_id` and
+# `generation`, and a consumer's `_client`, its connections.
 _SUPPORTED = ("0.13", "0.14")
-# The settings of a member that concern the cluster and the login; the settings of its
-# group, records and timeouts are not copied.
+# The member's settings for connection and authentication are copied; its settings for
+# groups, records and timeouts are not.
 _COPIED = ("bootstrap_servers", "connections_max_idle_ms", "sasl_", "security_", "ssl_")
 _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
@@ -77,7 +77,7 @@ _REFUSED = (
 
 def require_supported() -> None:
     """
-    Refuse an unsupported aiokafka.
+    Raise an error if the installed aiokafka version is not supported.
 
     Raises:
         UnsupportedAiokafkaError: the message names the installed and the supported
@@ -92,7 +92,7 @@ def require_supported() -> None:
 
 
 async def run_on_thread(call: Callable[[], None]) -> None:
-    """Run a call on its own thread, because the program's threads may all be busy."""
+    """Run a call on a new thread, because the program's threads may all be busy."""
     executor = ThreadPoolExecutor(1, "safeconsumer-asyncio")
     try:
         await asyncio.get_running_loop().run_in_executor(executor, call)
@@ -102,11 +102,11 @@ async def run_on_thread(call: Callable[[], None]) -> None:
 
 async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
     """
-    Stop a client by its own method, and close its connections in any case.
+    Stop a client with its own method, and close its connections in any case.
 
-    While a fetch waits to be repeated, the stop method of aiokafka 0.13 and 0.14 raises
-    CancelledError although no caller has cancelled it: ``Fetcher.close`` awaits tasks
-    that it has cancelled.
+    While a fetch is waiting for a retry, the stop method in aiokafka 0.13 and 0.14
+    raises CancelledError although nobody has cancelled it, because ``Fetcher.close``
+    awaits tasks that it has cancelled.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
@@ -123,27 +123,27 @@ class LoopCalls:
     """
     Runs the control threads' coroutines, and their clients, in the member's event loop.
 
-    Clients of aiokafka belong to one loop, and so may a program's token provider. While
-    that loop is blocked, no control record is read, no report is written, and no record
-    is delivered.
+    aiokafka's clients are tied to one loop, and a program's token provider may be, too.
+    While that loop is blocked, control records are not read, reports are not written,
+    and records are not delivered.
 
-    Thread rules: any thread, except that only the loop's thread may call :meth:`end`,
-    and never :meth:`run`.
+    Thread rules: any thread, except that :meth:`end` may be called only on the loop's
+    thread, and :meth:`run` only on other threads.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._running = set[asyncio.Task[Any]]()
-        # Each client that was started, and the task that stops it, if there is one.
+        # Each started client, with the task that stops it, if there is one.
         self._clients: dict[Any, asyncio.Future[None] | None] = {}
         self._is_over = False
 
     @property
     def is_in_loop(self) -> bool:
-        """Whether the loop runs on this thread."""
+        """Whether the caller is on the loop's thread."""
         try:
             return asyncio.get_running_loop() is self._loop
-        except RuntimeError:  # no loop runs on this thread
+        except RuntimeError:  # no event loop runs on this thread
             return False
 
     def start(self, call: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -187,7 +187,7 @@ class LoopCalls:
         await client.start()
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - likewise
-        """Stop a client without waiting for its end."""
+        """Stop a client without waiting until it has stopped."""
         with suppress(RuntimeError):  # end() stops all clients
             self.start(self._stop(client))
 
@@ -197,7 +197,7 @@ class LoopCalls:
             self._clients[client] = stopping = asyncio.ensure_future(
                 stop_client(client, client.stop())
             )
-        await asyncio.wait([stopping])  # the stop continues if this task is cancelled
+        await asyncio.wait([stopping])  # goes on even if this task is cancelled
         if stopping.exception() is not None:
             log.debug("a client ended with an error", exc_info=stopping.exception())
         self._clients.pop(client, None)
@@ -215,7 +215,7 @@ class LoopCalls:
 
 def control_clients(settings: Mapping[str, Any], calls: LoopCalls) -> ControlClients:
     """
-    Return the control clients of a member with these settings.
+    Return the control clients for a member with these settings.
 
     Args:
         settings: the member's settings, as passed to its constructor.
@@ -237,11 +237,11 @@ def control_clients(settings: Mapping[str, Any], calls: LoopCalls) -> ControlCli
 @frozen
 class _Read:
     """
-    The result of a turn, which counts once the control thread has received it.
+    The result of a turn, which takes effect when the control thread receives it.
 
     Attributes:
         at: the offset after the turn's records.
-        last: the last record before that offset, to be compared later.
+        last: the last record before that offset, for a later comparison.
         records: its records.
     """
 
@@ -252,10 +252,10 @@ class _Read:
 
 class HoldsTopic:
     """
-    Reads the holds topic with an assigned consumer, and queries it with another one.
+    Reads the holds topic with one consumer, and queries it with another.
 
     A fetch keeps a consumer's connection busy for half a second, so urgent requests use
-    another connection. Neither consumer joins a group.
+    a separate connection. Neither consumer joins a group.
 
     Args:
         base: the settings of the connection.
@@ -286,7 +286,7 @@ class HoldsTopic:
         return self._progress.is_complete
 
     def facts(self) -> Facts:
-        """Return the topic's settings; raise if it is missing or may not be read."""
+        """Return the topic's settings; raise if the topic is missing or may not be read."""
         found: Facts = self._calls.run(self._facts(), 2 * _ASK_SECONDS)
         return found
 
@@ -316,7 +316,7 @@ class HoldsTopic:
 
     async def _begin(self) -> tuple[Beginning, ConsumerRecord | None]:
         tp = self._partition
-        # The query consumer's idle fetches end soon, because a request waits behind
+        # Idle fetches must end soon, because the query consumer's requests wait behind
         # them.
         query_consumer = UpstreamConsumer(
             **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
@@ -354,7 +354,7 @@ class HoldsTopic:
         read = _Read(self._progress.at, self._last)
         try:
             read = self._turning.result(_ASK_SECONDS)
-        except CancelledError:  # wake() ended the turn
+        except CancelledError:  # wake() has cancelled the turn
             pass
         except TimeoutError:
             self._turning.cancel()
@@ -369,7 +369,8 @@ class HoldsTopic:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
-        # aiokafka has no topic ids, so the last record that was read is read again.
+        # aiokafka has no topic ids, so the last record is read again and compared from
+        # time to time.
         at, last = self._progress.at, self._last
         if last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, last.offset)
@@ -386,7 +387,7 @@ class HoldsTopic:
             message = f"{self._name} was recreated"
             raise errors.UnknownTopicOrPartitionError(message)
         fresh = [one for one in records if one.offset >= at]
-        # The position may be past offsets without a record, such as the end of a
+        # The position may be past offsets that have no record, such as the end of a
         # transaction.
         at = max(at, await reader.position(tp))
         return _Read(at, fresh[-1] if fresh else last, [*map(raw_record, fresh)])
@@ -399,7 +400,7 @@ class HoldsTopic:
     # ------------------------------------------------------------ asking
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Answer with the topic's current end; None if recreated since :meth:`begin`."""
+        """Call ``answer`` with the topic's end; with None if the topic was recreated."""
         self._calls.start(self._ask_end(answer))
 
     async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
@@ -420,11 +421,11 @@ class HoldsTopic:
         return int(end)
 
     async def _is_same(self, query_consumer: UpstreamConsumer) -> bool:
-        """Return whether the topic still has the last record that was read."""
+        """Return whether the topic still contains the last record that was read."""
         last = self._last
         if last is None:
             return True
-        query_consumer.assign([self._partition])  # this drops earlier fetches
+        query_consumer.assign([self._partition])  # this drops data from earlier fetches
         try:
             is_other = await self._is_other(query_consumer, last.offset, _FETCH_MS)
             is_answered = query_consumer.highwater(self._partition) is not None
@@ -433,12 +434,12 @@ class HoldsTopic:
         return is_answered and not is_other
 
     def wake(self) -> None:
-        """End the wait of the current turn."""
+        """Make the current turn stop waiting."""
         if (turning := self._turning) is not None:
             turning.cancel()
 
     def close(self) -> None:
-        """Close the clients without waiting for their end."""
+        """Close the clients without waiting until they have stopped."""
         clients = self._reader, self._query_consumer
         self._reader = self._query_consumer = None
         for client in clients:
@@ -447,7 +448,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # Writes with aiokafka's producer, in the member's loop.
+    # Write with aiokafka's producer in the member's loop.
 
     def __init__(self, base: Mapping[str, Any], name: str, calls: LoopCalls) -> None:
         self._base, self._name, self._calls = base, name, calls
@@ -459,8 +460,8 @@ class _ReportProducer:
     async def _connected(self) -> AIOKafkaProducer:
         admin = AIOKafkaAdminClient(**self._base)
         try:
-            # A producer would request a missing topic's metadata, and a broker might
-            # create the topic.
+            # A producer would request metadata for a missing topic, and a broker might
+            # then create it.
             await admin.start()
             await _partitions_of(admin, self._name)
         finally:
@@ -495,7 +496,8 @@ def _is_refused(error: BaseException) -> bool:
 async def _partitions_of(
     admin: AIOKafkaAdminClient, name: str, *, is_there: bool = False
 ) -> int:
-    # A request for a missing topic by its name could create it, if brokers allow that.
+    # A request that names a missing topic could create the topic, if brokers allow
+    # that.
     found = await admin.describe_topics([name] if is_there else None)
     described = {one["topic"]: one for one in found}
     if not (partitions := described.get(name, {}).get("partitions")):

@@ -1,4 +1,4 @@
-"""``Consumer``: confluent-kafka's consumer, with pauses and group holds that last."""
+"""Defines ``Consumer``: confluent-kafka's consumer with lasting pauses and group holds."""
 
 import math
 import sys
@@ -24,23 +24,25 @@ from safeconsumer.holds.scope import TopicPartition as Pair
 
 __all__ = ["Consumer"]
 
-# Seconds; a poll waits in steps of this length, so a partition flows no later than this
-# after its last hold was lifted. librdkafka has no call that ends a wait. One call in
-# each step does all the work; the other calls are fast, and only check the holds.
+# Seconds; a poll waits in steps of this length, because librdkafka has no call that
+# interrupts a wait. A partition is therefore delivered no later than this after its
+# last hold was lifted. One call in each step does all the work; the other calls are
+# fast, and only check the holds.
 _STEP = 0.1
-# The maximum number of records that fast calls return before their offsets are stored.
-# These records are delivered again if the program stalls and loses its partitions.
+# The maximum number of records that fast calls return before offsets are stored.
+# Records without a stored offset are delivered again if the program stalls and loses
+# its partitions.
 _MOST_UNSTORED = 500
-# Seconds between two requests for the generation, which the KIP-848 protocol may change
-# without a rebalance.
+# Seconds between two requests for the generation, which may change without a rebalance
+# in the KIP-848 protocol.
 _IDENTIFY_EVERY = 1.0
-# The format of a group's metadata in librdkafka: a marker, the generation as 32 bits in
-# the machine's byte order, and more (rd_kafka_consumer_group_metadata_write).
+# librdkafka's format for group metadata: this marker, the generation as 32 bits in the
+# machine's byte order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
 _AUTO_STORE = "enable.auto.offset.store"
-# librdkafka's values for a boolean setting; it refuses other values.
+# The values that librdkafka accepts for a boolean setting.
 _TRUE, _FALSE = {"true", "t", "1"}, {"false", "f", "0"}
-# A set that ledger.settled never is, not even while the quiet set has to be made again.
+# A set that is never identical with ledger.settled, whatever state the ledger is in.
 _NO_SET = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
@@ -48,44 +50,46 @@ Callback = Callable[[Any, list[Any]], object]
 
 class Consumer(HoldingConsumer, UpstreamConsumer):
     """
-    A ``confluent_kafka.Consumer`` that delivers nothing a hold covers.
+    A ``confluent_kafka.Consumer`` that does not deliver records covered by a hold.
 
-    A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
-    whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
-    and :meth:`resume` are confluent-kafka's, and a pause now lasts through rebalances
-    after which the member still owns the partition. With ``control=`` the consumer also
-    obeys operators' holds of its group, and reports its obedience.
+    A hold (:meth:`hold`) keeps a partition, a topic, the topics that match a pattern or
+    the whole consumer quiet, even through rebalances, until its owner lifts the hold.
+    :meth:`pause` and :meth:`resume` work as in confluent-kafka, but a pause lasts
+    through rebalances after which the member still owns the partition. With
+    ``control=``, the consumer also obeys operators' holds on its group, and reports
+    whether it obeys.
 
-    A waiting ``poll`` notices a lift within 100 ms, and then waits for a fetch.
+    A waiting ``poll`` notices within 100 ms that a hold was lifted, and then waits for
+    a fetch.
 
     Everything else works as in confluent-kafka. The class works with eager and
     cooperative assignors and with ``group.protocol=consumer`` (KIP-848).
 
     Args:
-        config: confluent-kafka's settings, all of them; others as keywords.
-        control: a :class:`~safeconsumer.Control` makes this member obey operators'
-            holds; None starts no control thread. The control topics are read and
-            written with clients of the same settings: addresses, login, TLS,
+        config: confluent-kafka's settings; more can be given as keywords.
+        control: a :class:`~safeconsumer.Control` that makes this member obey operators'
+            holds; with None, there are no control threads. Control topics are read and
+            written by clients with the same addresses, authentication, TLS settings and
             ``oauth_cb``. ``client_configs=`` must not be set.
         hooks: functions that receive every event (``safeconsumer.events``); they must
             be quick, and are called on any thread.
-        log: whether events become structlog lines, or lines of the logger
+        log: whether events are logged, with structlog or else with the logger
             ``safeconsumer``.
-        more: confluent-kafka's settings and keywords.
+        more: other settings and keywords of confluent-kafka.
 
     Raises:
-        MissingExtraError: confluent-kafka is not installed; the import raises it.
-        ControlSettingError, HookTypeError: an argument is not acceptable.
+        MissingExtraError: raised by the import if confluent-kafka is not installed.
+        ControlSettingError, HookTypeError: an argument is invalid.
         ControlTopicError: the settings of the holds topic would let Kafka delete holds.
         KafkaException: confluent-kafka refuses a setting.
 
-    After an exception no thread keeps running.
+    If the constructor raises, no thread keeps running.
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain`` and
     ``quiet`` on any thread, even in callbacks; everything else on the polling thread.
     """
 
-    # Attributes of the class, so that a call need not look up the parent's method.
+    # Class attributes, so that calls do not have to look up the parent's methods.
     _upstream_poll = UpstreamConsumer.poll
     _upstream_consume = UpstreamConsumer.consume
 
@@ -105,37 +109,38 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
         self._ledger = self._member.ledger
-        # librdkafka would commit each message that it has returned, even messages that
-        # are kept here.
+        # Otherwise librdkafka would commit every message that it has returned, even
+        # messages that are kept here.
         stores = str(settings.get(_AUTO_STORE, True)).lower()
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
-        # Records that librdkafka has returned and the program has not received yet,
-        # each partition's followed by its errors and its end; the partition that has
-        # waited longest comes first. _notices has the messages of other partitions, or
-        # without a partition.
+        # Messages that librdkafka has returned and the program has not received yet: by
+        # partition, its records, errors and end marker. The partition that has waited
+        # longest comes first. _notices contains errors and markers for other
+        # partitions, or without a partition.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
         # The partitions that are paused in librdkafka; the partitions that librdkafka
-        # may remember as paused from an earlier ownership; and the quiet set from which
-        # both were made.
+        # may remember as paused from an earlier ownership; and the quiet set that was
+        # applied last.
         self._paused = self._maybe_paused = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
-        # While the ledger's quiet set is _fast_quiet, and until _fast_until, calls are
-        # fast: they only fetch, and check the set once more.
+        # Until _fast_until, and as long as the ledger's quiet set is _fast_quiet, calls
+        # are fast: they only fetch, and check the quiet set once more.
         self._fast_quiet, self._fast_until = _NO_SET, 0.0
-        # The messages of the last call; how many messages were given since offsets were
-        # stored; and the partitions for which librdkafka may still have the position of
-        # an earlier ownership.
+        # The messages that the last call returned; how many messages were given since
+        # offsets were stored; and the partitions for which librdkafka may still have
+        # the position from an earlier ownership.
         self._in_hand: Message | Sequence[Message] | None = None
         self._unstored = 0
         self._in_doubt = frozenset[Pair]()
-        # The reason why the assignment changes in the running callback, and whether the
-        # program's own callback has changed it.
+        # Why the assignment changes in the running callback, and whether the program's
+        # own callback has already changed it.
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
-        # The topics of the last subscription; librdkafka has no call that returns them.
+        # The topics that the program last subscribed to; librdkafka has no call for
+        # them.
         self._topics: frozenset[str] = frozenset()
         self._identify_at = self._fetch_at = 0.0
         if stores in _TRUE | _FALSE:
@@ -152,26 +157,26 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Pause partitions, as confluent-kafka does, but the pause lasts through rebalances.
+        Pause partitions as in confluent-kafka, but keep them paused in rebalances.
 
-        A pause ends with :meth:`resume`, or when a rebalance leaves its partition out.
-        The pause is a hold by the owner ``app``, and is among :meth:`holds`.
+        A pause ends with :meth:`resume`, or when a rebalance takes its partition away.
+        The pause is a hold by the owner ``app``, and is included in :meth:`holds`.
         """
         self._pause(_checked(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume partitions, as confluent-kafka does. Other holds stay in force."""
+        """Resume partitions as in confluent-kafka. Holds by other owners stay in force."""
         self.lift(*_checked(partitions))
 
     def quiet(self) -> list[TopicPartition]:
-        """Return the assigned partitions that a hold or a closed gate covers now."""
+        """Return the assigned partitions that are covered by a hold or a closed gate now."""
         return _upstream_partitions(sorted(self._member.quiet()))
 
     # ------------------------------------------------------------ records
 
     def poll(self, timeout: float | None = -1) -> Message | None:
         """
-        Return the next message of a partition that no hold covers.
+        Return the next message from a partition that no hold covers.
 
         Otherwise the method behaves like confluent-kafka's.
 
@@ -203,7 +208,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self, num_messages: int = 1, timeout: float | None = -1
     ) -> list[Message]:
         """
-        Return messages of partitions that no hold covers.
+        Return messages from partitions that no hold covers.
 
         Otherwise the method behaves like confluent-kafka's.
 
@@ -236,7 +241,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         fetch: Callable[[int, float], Sequence[Message]],
     ) -> list[Message]:
         if most < 1:
-            return list(fetch(most, 0))  # an empty list, or confluent-kafka's error
+            return list(fetch(most, 0))  # empty, or raises confluent-kafka's error
         self._end_fast_calls()
         has_end = timeout is not None and timeout >= 0
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
@@ -252,8 +257,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if missing > 0:
                 self._keep(fetch(missing, max(0.0, min(_STEP, until - now))))
             elif now >= self._fetch_at:
-                # librdkafka needs polls to take part in rebalances, and to stay in its
-                # group.
+                # librdkafka must be polled to take part in rebalances and to stay in
+                # its group.
                 self._fetch_at = now + _STEP
                 self._keep(fetch(1, 0))
             is_over = monotonic() >= until
@@ -291,7 +296,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 self._notices.append(one)
 
     def _count(self) -> int:
-        """Return how many messages could be given now."""
+        """Return how many kept messages could be given to the program now."""
         found = len(self._notices)
         if self._kept:
             quiet = self._member.quiet()
@@ -300,7 +305,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
-        # The kept partitions count as in hand before the check.
+        # Mark the kept partitions as in hand before checking which of them are quiet.
         free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())
@@ -323,13 +328,13 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ positions
 
     def _store(self, last: Message) -> None:
-        # Storing fails for a partition that is no longer assigned, as it should.
+        # Storing fails for a partition that is no longer assigned, which is right.
         if self._stores:
             with suppress(KafkaException):
                 UpstreamConsumer.store_offsets(self, message=last)
 
     def _store_given(self) -> None:
-        """Store the offsets after the messages of fast calls, which stored nothing."""
+        """Store the offsets after messages from fast calls, which do not store offsets."""
         unstored, self._unstored = self._unstored, 0
         if self._stores and unstored:
             owned = _upstream_partitions(self._ledger.owned().keys() - self._in_doubt)
@@ -342,23 +347,23 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         return frozenset(_pair(one) for one in found if one.offset >= 0)
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
-        """Store offsets for a later commit, as confluent-kafka does."""
-        self._store_given()  # first: a later store would overwrite these offsets
+        """Store offsets for a later commit, as in confluent-kafka."""
+        self._store_given()  # first, or it would overwrite the program's offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
-        """Commit offsets, as confluent-kafka does."""
+        """Commit offsets as in confluent-kafka."""
         self._store_given()
         return super().commit(*args, **kwargs)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Set the position of a partition to its ``offset``, as confluent-kafka does."""
+        """Set a partition's position to its ``offset``, as in confluent-kafka."""
         self._store_given()
         super().seek(partition)
         self._kept.pop(_pair(partition), None)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the offsets of the next messages, as confluent-kafka does."""
+        """Return the offsets of the next messages, as in confluent-kafka."""
         found: list[TopicPartition] = super().position(partitions)
         for one in found:
             if kept := _records(self._kept.get(_pair(one), ())):
@@ -375,7 +380,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         on_lost: Callback | None = None,
     ) -> None:
         """
-        Subscribe to topics, as confluent-kafka does.
+        Subscribe to topics as in confluent-kafka.
 
         Held partitions are paused before the ``poll`` that calls ``on_assign`` returns.
         """
@@ -394,35 +399,35 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._topics = frozenset(topics)
 
     def _subscribed(self) -> Collection[str] | None:
-        # librdkafka interprets a topic that starts with ^ as a pattern.
+        # librdkafka treats a topic name that starts with ^ as a pattern.
         has_pattern = any(one.startswith("^") for one in self._topics)
         return None if has_pattern else self._topics
 
     def unsubscribe(self) -> None:
-        """End the subscription, as confluent-kafka does. Pauses end, but holds stay."""
+        """End the subscription as in confluent-kafka. Pauses end, but holds stay."""
         self._is_unsubscribed = True
         super().unsubscribe()
         self._topics = frozenset()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions in place of the current ones, as confluent-kafka does."""
+        """Replace the assignment, as in confluent-kafka."""
         self._store_given()
         super().assign(partitions)
         self._reassigned(partitions, departed=None)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add partitions to the assignment, as confluent-kafka does."""
+        """Add partitions to the assignment, as in confluent-kafka."""
         super().incremental_assign(partitions)
         self._reassigned(partitions, departed=())
 
     def unassign(self) -> None:
-        """End the assignment, as confluent-kafka does."""
+        """End the assignment, as in confluent-kafka."""
         self._store_given()
         super().unassign()
         self._reassigned((), departed=None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Remove partitions from the assignment, as confluent-kafka does."""
+        """Remove partitions from the assignment, as in confluent-kafka."""
         self._store_given()
         super().incremental_unassign(partitions)
         self._reassigned((), departed=map(_pair, partitions))
@@ -433,7 +438,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         *,
         departed: Iterable[Pair] | None,
     ) -> None:
-        """Apply librdkafka's new assignment; ``departed=None`` means all departed."""
+        """Apply librdkafka's new assignment; ``departed=None`` means all old partitions."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
         self._fast_quiet = _NO_SET
@@ -443,7 +448,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._in_doubt -= gone
         self._maybe_paused = (self._maybe_paused - gone) | gained
         cause = self._cause or Cause.ASSIGNED
-        # During close librdkafka no longer answers, and revokes the partitions.
+        # During close, librdkafka revokes the partitions and no longer answers
+        # requests.
         is_open = not self._is_closing
         if is_open:
             self._in_doubt |= self._with_position(gained)
@@ -452,7 +458,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._has_assigned, self._applied = True, None
         if is_open:
             self._apply()
-        self._applied = None  # the running call checks its messages at its end
+        self._applied = None  # so that the running call checks its messages at its end
 
     def _on_assign(self, call: Callback | None, _: object, parts: list[Any]) -> None:
         self._cause, self._has_assigned = Cause.JOINED, False
@@ -460,8 +466,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if call is not None:
                 call(self, parts)
         finally:
-            # The assignment follows confluent-kafka's own callback, but through our
-            # method.
+            # If the program's callback did not assign, assign as confluent-kafka would,
+            # but through our own method.
             if not self._has_assigned and not self._is_closing:
                 fresh = [TopicPartition(one.topic, one.partition) for one in parts]
                 assign = (
@@ -478,7 +484,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         elif self._is_unsubscribed:
             cause = Cause.UNSUBSCRIBED
         elif self._is_cooperative and cause is Cause.PASSING:
-            cause = Cause.JOINED  # the join that revokes the partitions has completed
+            cause = Cause.JOINED  # partitions are revoked after the join has completed
         self._cause, self._has_assigned = cause, False
         try:
             if call is not None:
@@ -494,7 +500,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ librdkafka
 
     def _apply(self) -> None:
-        """Pause in librdkafka the partitions that became quiet, and resume the others."""
+        """Pause the newly quiet partitions in librdkafka, and resume the others."""
         quiet = self._member.quiet()
         if quiet is self._applied:
             return
@@ -506,8 +512,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._maybe_paused = frozenset()
 
     def _identify(self) -> None:
-        # Only this thread may do that: confluent-kafka admits one thread at a time to a
-        # client, and another thread would starve beside a poll.
+        # Only the polling thread can do this: confluent-kafka lets one thread at a time
+        # use a client, so another thread would starve during a poll.
         self._identify_at = monotonic() + _IDENTIFY_EVERY
         metadata = self.consumer_group_metadata()
         generation = -1
@@ -521,7 +527,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Leave the group and close, as confluent-kafka does; control threads end, too."""
+        """Leave the group and close as in confluent-kafka; also stop the control threads."""
         if not self._is_closing:
             self._end_fast_calls()
             self._store_given()
@@ -542,14 +548,14 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
-    # librdkafka refuses a mixture of eager and cooperative assignors.
+    # librdkafka does not accept a mixture of eager and cooperative assignors.
     strategy = str(settings.get("partition.assignment.strategy", ""))
     is_newer = str(settings.get("group.protocol", "")).lower() == "consumer"
     return is_newer or "cooperative" in strategy.lower()
 
 
 def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions; refuse a text, whose letters would count as topics."""
+    """Return the partitions; refuse anything else, such as a text, which is also iterable."""
     found = list(partitions)
     for one in found:
         if not isinstance(one, TopicPartition):
@@ -572,7 +578,7 @@ def _pairs_of(given: Message | Iterable[Message] | None) -> list[Pair]:
 
 
 def _records(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages that are neither errors nor ends of partitions."""
+    """Return the messages that are neither errors nor end-of-partition markers."""
     return [one for one in messages if one.error() is None]
 
 

@@ -1,4 +1,4 @@
-"""Tracks how far clients of any library have read the holds topic."""
+"""Tracks how far a client of any library has read the holds topic."""
 
 import time
 
@@ -7,21 +7,22 @@ from attrs import frozen
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
 
-# Seconds without reaching a known end, after which the topic counts as unreachable; and
-# seconds between two requests for its end, and between two checks for a recreation.
+# Seconds without reaching a known end after which the topic counts as unreachable;
+# seconds between two requests for its end; and seconds between two checks whether it
+# was recreated.
 SILENCE = 5.0
 ASK_EVERY = 1.0
 COMPARE_EVERY = 30.0
 
 
 class TopicLostError(Exception):
-    """The holds topic cannot be read further, so the reader starts again."""
+    """The holds topic cannot be read any further, so the reader has to start again."""
 
 
 @frozen
 class Beginning:
     """
-    The offset at which reading of the holds topic starts.
+    Where to start reading the holds topic.
 
     Attributes:
         at: the first offset to read.
@@ -36,10 +37,10 @@ class Beginning:
 
 class Progress:
     """
-    Tracks how far the holds topic is read, and whether it is still the same topic.
+    Tracks how far the holds topic was read, and whether it is still the same topic.
 
-    A reader calls :meth:`begin` and :meth:`note_turn` last, so that after an error it
-    starts at the first record that it has not returned.
+    A reader calls :meth:`begin` and :meth:`note_turn` as its last step, so that after
+    an error it restarts at the first record that it has not returned.
 
     Thread rules: any thread may call :meth:`beginning`, :meth:`note_end` and
     :meth:`lose`; only the reader's thread may call the rest.
@@ -74,12 +75,12 @@ class Progress:
 
     def beginning(self, first: int, end: int, *, is_other: bool) -> Beginning:
         """
-        Return where to start: at the last position, or at the first record.
+        Return where to start: at the last position or at the first record.
 
         Args:
             first: the topic's first offset.
             end: the topic's end.
-            is_other: whether the topic is known to differ from the earlier one.
+            is_other: whether the topic is known to be a different one than before.
         """
         if is_other or end < self.at:
             return Beginning(first, end, (RecreatedTopic(self._name, self.at, end),))
@@ -94,20 +95,19 @@ class Progress:
 
     def note_turn(self, began: float, most: float, at: int) -> None:
         """
-        Note a turn that has ended, and whose records are about to be returned.
+        Record the end of a turn whose records are about to be returned.
 
         Args:
             began: when the turn started.
             most: the maximum seconds for which the turn waited.
-            at: the offset below which all records are returned with this turn.
+            at: the offset below which all records are returned once this turn's are.
 
         Raises:
-            TopicLostError: the topic was recreated, or has not answered for too long.
-                The turn's records are not returned; the reader reads them again after
-                its restart.
+            TopicLostError: the topic was recreated, or brokers have not answered for
+                too long. The turn's records must not be returned; the reader reads them
+                again after its restart.
         """
-        # The time in which the caller was busy, or this process did not run, does not
-        # count.
+        # Time in which the caller was busy or this process did not run does not count.
         self._waited += min(time.monotonic() - began, most)
         if self._lost is not None:
             raise self._lost
@@ -117,25 +117,25 @@ class Progress:
         self.at = at
 
     def is_time_to_ask(self) -> bool:
-        """Return whether to request the topic's end, at most once a second."""
+        """Return whether to request the topic's end now; True at most once a second."""
         if (now := time.monotonic()) - self._asked_at < ASK_EVERY:
             return False
         self._asked_at = now
         return True
 
     def is_time_to_compare(self) -> bool:
-        """Return whether to check if the topic was recreated, every 30 s."""
+        """Return whether to check now if the topic was recreated; True every 30 s."""
         if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
         self._compared_at = now
         return True
 
     def note_end(self, asked_at: int, end: int) -> None:
-        """Note the topic's end, and the offset reached when the request was sent."""
+        """Handle the topic's end, given the offset reached when it was requested."""
         if end < asked_at:
             self.lose("lost its end, or was recreated")
         elif self.at >= end:
-            # All records from before the request have been read.
+            # All records that existed when the request was sent have been read.
             self._waited = 0.0
 
     def lose(self, why: str) -> None:

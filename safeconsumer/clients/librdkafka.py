@@ -1,4 +1,4 @@
-"""Reads and writes the control topics with confluent-kafka, with a member's settings."""
+"""Reads and writes the control topics with confluent-kafka and a member's settings."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +51,8 @@ __all__ = [
     "control_clients",
 ]
 
-# The settings of a member's group, records and callbacks. All other settings concern
-# the connection and login, even those that librdkafka will add.
+# The settings for a member's group, records and callbacks. All other settings, even
+# future ones, are taken to concern the connection and authentication.
 _NOT_COPIED = (
     *("allow.auto.create.topics", "auto.", "check.crcs", "client.id", "client.rack"),
     *("consume.callback.", "coordinator.query.", "default.topic.config"),
@@ -82,11 +82,11 @@ _MISSING = {
 
 def control_clients(settings: Mapping[str, Any]) -> ControlClients:
     """
-    Return the control clients of a member with these settings.
+    Return the control clients for a member with these settings.
 
     Args:
-        settings: the member's settings, by librdkafka's names, with confluent-kafka's
-            callbacks.
+        settings: the member's settings by librdkafka's names, including
+            confluent-kafka's callbacks.
     """
     copied = {k: v for k, v in settings.items() if not k.startswith(_NOT_COPIED)}
     group_id, client_id = settings.get("group.id"), settings.get("client.id")
@@ -103,16 +103,16 @@ def control_clients(settings: Mapping[str, Any]) -> ControlClients:
 
 class HoldsTopic:
     """
-    Reads the holds topic with an assigned consumer; queries it with an admin client.
+    Reads the holds topic with one consumer, and sends queries with an admin client.
 
     A fetch keeps a consumer's connection busy for half a second, so urgent requests use
-    another connection.
+    a separate connection.
 
     Args:
         base: the settings of the connection.
         name: the topic.
-        group: the member's group. The consumer never joins the group; with the group's
-            name it needs no rights beyond the member's.
+        group: the member's group. The consumer never joins the group. Because it has
+            the group's name, it does not need more permissions than the member.
     """
 
     def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:
@@ -133,7 +133,7 @@ class HoldsTopic:
         return self._progress.is_complete
 
     def facts(self) -> Facts:
-        """Return the topic's settings; raise if it is missing or may not be read."""
+        """Return the topic's settings; raise if the topic is missing or may not be read."""
         admin = AdminClient(dict(self._base))
         described = _described(admin, self._name)
         may = described.authorized_operations
@@ -157,8 +157,8 @@ class HoldsTopic:
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
-        # The topic is described first, so that the next request finds a known leader of
-        # the topic: librdkafka 2.16 retries only after 3 s.
+        # Describe the topic first, so that its leader is known for the next request.
+        # Otherwise librdkafka 2.16 retries only after 3 s.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)
         end = int(_result(self._ask(_LAST)).offset)
@@ -209,7 +209,7 @@ class HoldsTopic:
             self._progress.lose("was recreated")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Answer with the topic's current end; None if recreated since :meth:`begin`."""
+        """Call ``answer`` with the topic's end; with None if the topic was recreated."""
         self._ask(_LAST).add_done_callback(partial(self._answer, answer))
 
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
@@ -232,7 +232,8 @@ class HoldsTopic:
         ends = {(self._name, 0): int(future.result().offset)}
 
         def described(topic: Any) -> None:  # noqa: ANN401 - likewise
-            # The id is requested after the end, because an id is never reused.
+            # Request the id after the end: if the id is still the same then, the end
+            # belongs to the same topic, because ids are never reused.
             self._note_id(topic)
             is_known = topic.exception() is None and not self._progress.is_lost
             answer(ends if is_known else None)
@@ -240,7 +241,7 @@ class HoldsTopic:
         _ask_about(admin, self._name).add_done_callback(described)
 
     def wake(self) -> None:
-        """Do nothing, because a turn takes no longer than 100 ms."""
+        """Do nothing, because a turn never takes longer than 100 ms."""
 
     def close(self) -> None:
         """Close the clients."""
@@ -250,7 +251,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # Each write waits, because only the answer tells a producer that the topic is
+    # Each write waits, because a producer learns only from the answer that the topic is
     # missing.
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
@@ -288,14 +289,14 @@ class _ReportProducer:
         return int(answered.timestamp()[1])
 
     def close(self) -> None:
-        pass  # the producer ends with its last reference
+        pass  # the producer stops when its last reference is gone
 
 
 def _readable(
     messages: Sequence[Message], at: int
 ) -> tuple[list[RawRecord], int, KafkaError | None]:
     """
-    Return the records up to the first error, the offset after them, and the error.
+    Return the records before the first error, the offset after them, and the error.
 
     Args:
         messages: the messages of a consumer, in order.
@@ -337,8 +338,8 @@ def _described(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - a TopicD
 
 def _result(future: Any) -> Any:  # noqa: ANN401 - confluent-kafka's future
     # confluent-kafka 2.16 keeps a future's error in a cycle. If that error were raised
-    # here, its traceback would keep our clients, each with four threads, until the
-    # garbage collector runs.
+    # here, its traceback would keep our clients, with four threads each, alive until
+    # the garbage collector runs.
     failed = future.exception()
     if isinstance(failed, KafkaException):
         raise KafkaException(*failed.args)

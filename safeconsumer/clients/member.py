@@ -1,4 +1,4 @@
-"""Keeps the holds of members on other client libraries, with the calls that change them."""
+"""Keeps the holds of members that use other client libraries, and changes them."""
 
 import weakref
 from collections import deque
@@ -53,26 +53,27 @@ _NONE: frozenset[TopicPartition] = frozenset()
 
 class Member:
     """
-    One consumer of a group, for ``safeconsumer.group``, with its holds.
+    One consumer with its holds, as ``safeconsumer.group`` needs it.
 
-    The consumer reports each change of its assignment to this object, which tells the
-    consumer which partitions are quiet, and which records the program may receive.
+    The consumer reports each change of its assignment to this object. In return, this
+    object tells the consumer which partitions are quiet and which records the program
+    may receive.
 
     Args:
-        consumer: the consumer; the object keeps no reference to it.
+        consumer: the consumer; only a weak reference to it is kept.
         client_id: the consumer's name for people; None if it has none.
         group_id: the consumer group; None if there is none.
         hooks: functions that receive every event.
         log: whether events are logged, too.
 
     Attributes:
-        ledger: has the holds.
+        ledger: the ledger with the holds.
         view: returns the ledger's view.
         client_id: the argument.
         group_id: the argument.
-        is_closed: whether the member has ended.
-        is_over: whether the member's consumer is closed, and all its own holds have
-            ended.
+        is_closed: whether the member was closed.
+        is_over: whether the member's consumer is closed and all the member's own holds
+            were removed.
 
     Thread rules: any thread, except for :meth:`begin_ownerships`, :meth:`identify`,
     :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`,
@@ -99,7 +100,7 @@ class Member:
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
         self.view = self.ledger.view
         self._consumer = weakref.ref(consumer)
-        # The holds to be compared with the consumed topics, once partitions are
+        # The holds that are compared with the consumed topics once partitions are
         # assigned.
         self._unchecked: deque[HoldKey] = deque()
         self._identity = ("", -1)
@@ -112,61 +113,61 @@ class Member:
     # ------------------------------------------------------------ for group control
 
     def membership(self) -> tuple[str, int]:
-        """Return Kafka's member id and the generation, as of the last :meth:`identify`."""
+        """Return the member id and the generation from the last :meth:`identify`."""
         return self._identity
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions of the records that the last call returned."""
-        # The order matters: the consumer keeps its last records before the claim of
-        # may_give() ends.
+        """Return the partitions whose records the last call for records returned."""
+        # The order matters: the consumer remembers its last records before it removes
+        # the partitions that may_give() has marked as in hand.
         in_hand, consumer = self._in_hand, self._consumer()
         if consumer is None:
             return in_hand
         return in_hand.union(consumer._last_given())  # noqa: SLF001 - this module's
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
-        """Return the result of the program's ``busy``, which may raise anything."""
+        """Return the result of the program's ``busy`` function, which may raise anything."""
         consumer = self._consumer()
         if consumer is None or consumer.busy is None:
             return ()
         return [(one.topic, one.partition) for one in consumer.busy()]
 
     def recreated(self) -> Collection[str]:
-        """Return no topics, because only kafka-python's members detect recreated topics."""
+        """Return nothing, because only kafka-python's members detect recreated topics."""
         return ()
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Call a function after each change of the membership."""
+        """Register a function to be called after each change of the membership."""
         self._after_joins.append(call)
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
         """Do nothing, because only kafka-python's members keep journals."""
 
     def carry_out(self, _resets: object) -> bool:
-        """Return False: only kafka-python's members move to the offsets of a reset."""
+        """Return False, because only kafka-python's members carry out resets."""
         return False
 
     # ------------------------------------------------------------ for metrics
 
     def polled_at(self) -> float | None:
-        """Return the approximate time of the last request for records, since the epoch."""
+        """Return when the program last requested records, roughly, in epoch seconds."""
         at = self._polled_at
         now, wall = self.ledger.now()
         return None if at is None else wall - (now - at)
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None if the member obeys none."""
+        """Whether the holds topic has been read to its end; None without group control."""
         return None if self._control is None else self._control.is_caught_up
 
     # ------------------------------------------------------------ changes of the consumer
 
     def control_of(self, control: Control, clients: ControlClients) -> GroupControl:
         """
-        Return the group control that :meth:`obey` starts.
+        Return the group control that :meth:`obey` would start.
 
         Raises:
-            ControlSettingError: ``control`` is no ``Control``, or has settings for
+            ControlSettingError: ``control`` is not a ``Control`` or has settings for
                 kafka-python, or there is no group.
         """
         if not isinstance(control, Control):
@@ -182,25 +183,25 @@ class Member:
 
     def obey(self, control: Control, clients: ControlClients) -> None:
         """
-        Obey the holds of the group, and report; call this before an assignment.
+        Start to obey the group's holds and to report; call this before any assignment.
 
         Raises:
             ControlSettingError: as for :meth:`control_of`.
             ControlTopicError: the settings of the holds topic would let Kafka delete
-                holds; no thread is left running.
+                holds; no thread keeps running.
         """
         attached = self.control_of(control, clients)
         attached.start()
         self._control = attached
         if (consumer := self._consumer()) is not None:
-            # If the consumer is garbage-collected and was never closed, the threads
-            # still end.
+            # The threads stop even if the consumer is garbage-collected without being
+            # closed.
             self._dropping = weakref.finalize(consumer, attached.abandon)
             self._dropping.atexit = False
 
     @property
     def obeys(self) -> bool:
-        """Whether the member obeys holds of the group, and reports."""
+        """Whether the member obeys the group's holds and reports."""
         return self._control is not None
 
     def begin_ownerships(
@@ -212,15 +213,16 @@ class Member:
         departed: Collection[TopicPartition] = (),
     ) -> None:
         """
-        Note new ownerships; under group control they stay quiet until holds are read.
+        Register new ownerships; group control keeps them quiet until holds are read.
 
-        The event of a completed join has the identity of the last :meth:`identify`.
+        The event for a completed join contains the identity from the last
+        :meth:`identify`.
 
         Args:
-            gained: the partitions of these ownerships.
+            gained: the partitions that the consumer now owns in addition.
             cause: the reason for the change.
-            all_: whether no other partition is owned now.
-            departed: the partitions of ownerships that have ended.
+            all_: whether ``gained`` contains all partitions that are owned now.
+            departed: the partitions that the consumer no longer owns.
         """
         before = self.ledger.table()
         kept = (
@@ -241,7 +243,7 @@ class Member:
         self.ledger.deliver()
 
     def check_names(self, keys: Iterable[HoldKey]) -> None:
-        """Report which of these holds cover nothing that this consumer consumes."""
+        """Report the given holds that do not cover anything that this consumer consumes."""
         self._unchecked.extend(keys)
         self._report_idle()
         self.ledger.deliver()
@@ -251,7 +253,7 @@ class Member:
         if consumer is None or not self._unchecked or not self.ledger.owned():
             return
         holds, found = self.ledger.view().holds, list[Hold]()
-        with suppress(IndexError):  # another thread has checked the others
+        with suppress(IndexError):  # another thread has taken the remaining holds
             while self._unchecked:
                 hold = holds.get(self._unchecked.popleft())
                 if hold is not None and consumer._is_idle(hold.scope):  # noqa: SLF001 - this module's
@@ -260,7 +262,7 @@ class Member:
             self.ledger.emit(HoldCoversNothing, holds=tuple(found))
 
     def identify(self, member_id: str, generation: int) -> None:
-        """Note Kafka's member id and the generation."""
+        """Store Kafka's member id and the generation."""
         if self._identity != (member_id, generation):
             self._identity = member_id, generation
             for call in self._after_joins:
@@ -269,11 +271,11 @@ class Member:
     # ------------------------------------------------------------ the consumer's calls
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the assigned partitions whose records may not be given now."""
+        """Return the assigned partitions whose records must be kept back now."""
         return self.ledger.quiet()
 
     def begin_call(self) -> None:
-        """Note that the program requests records, and so is done with earlier records."""
+        """Handle a request for records: the program is done with the earlier records."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
         control = self._control
@@ -284,14 +286,14 @@ class Member:
     def may_give(
         self, partitions: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Return the given partitions whose records may be given now."""
-        # The partitions are in hand before the check: a report made between the two
-        # shows them as busy, and an earlier report does not show them as quiet.
+        """Return those of the partitions whose records may be given to the program now."""
+        # The partitions count as in hand before the check. A report that is made
+        # between these two steps then shows them as busy, not as quiet.
         self._in_hand = frozenset(partitions)
         return self._in_hand - self.quiet()
 
     def may_give_one(self, tp: TopicPartition) -> bool:
-        """Return whether a record of one partition may be given now; if so, note it."""
+        """Return whether a record may be given now; if so, mark its partition as in hand."""
         self._in_hand = frozenset((tp,))  # before the check, as in may_give
         if tp not in self.quiet():
             return True
@@ -299,35 +301,36 @@ class Member:
         return False
 
     def note_given(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note the partitions whose records the program has received."""
+        """Store the partitions whose records the program has received."""
         self._in_hand = frozenset(partitions)
 
     # ------------------------------------------------------------ the end
 
     def end_control(self) -> None:
         """
-        Send a last report, and end the threads and clients of group control.
+        Send a last report, and stop the threads and clients of group control.
 
-        A program that closes its consumer is done with the records that it received.
+        A program that closes its consumer counts as done with the records that it
+        received.
         """
         self.is_closed = True
         self._in_hand = _NONE
         self._close_control()
 
     def give_up_control(self) -> None:
-        """End group control of a member that could not start; it may :meth:`obey` again."""
+        """Stop group control after a failed start; the member may :meth:`obey` again."""
         self._close_control()
         self._control = None
         self._after_joins.clear()
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it holds the hooks, which may hold the consumer
+            self._dropping.detach()  # its hooks may reference the consumer
         if self._control is not None:
             self._control.close()
 
     def close(self) -> None:
-        """End the assignment, and all holds except those of operators."""
+        """End the assignment, and remove all holds except those of operators."""
         self._in_hand, self.is_over = _NONE, True
         self.ledger.close()
         self.ledger.deliver()
@@ -335,7 +338,7 @@ class Member:
 
 class HoldingConsumer:
     """
-    The calls about holds that consumers of other libraries have besides their own.
+    The methods about holds that are added to the consumers of other libraries.
 
     Thread rules: any thread.
     """
@@ -354,7 +357,7 @@ class HoldingConsumer:
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook raised, by the hook's ``repr``; empty if none did."""
+        """How often each hook raised, by the hook's ``repr``; empty if no hook raised."""
         return dict(self._member.ledger.dispatcher.failures)
 
     def hold(
@@ -365,27 +368,28 @@ class HoldingConsumer:
         for_: float | timedelta | None = None,
     ) -> None:
         """
-        Hold the targets; once the call returns, none of their records is delivered.
+        Hold the targets; after the call returns, none of their records is delivered.
 
         A hold lasts through rebalances, lost membership and changed subscriptions until
         its owner lifts it. The hold also covers partitions that are assigned later, and
-        never moves a position. With no targets nothing is held; after an exception
-        nothing has changed. A topic or partition that the client knows it does not
-        consume causes a warning (``hold_covers_nothing``) once something is assigned.
+        never changes a position. Without targets nothing is held; after an exception
+        nothing has changed. If a target is a topic or partition that this client
+        certainly does not consume, a warning (``hold_covers_nothing``) is emitted once
+        partitions are assigned.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
-                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
-                scopes of holds, :data:`safeconsumer.ALL`.
+                ``orders``, ``re:ord.*`` for whole names, ``@all``), compiled patterns,
+                the scopes of other holds, or :data:`safeconsumer.ALL`.
             owner: the owner of the hold; only this owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it expires: never early, and at the
-                latest when the program next requests records.
+            for_: seconds, or a timedelta, until the hold expires: never early, and at
+                the latest when the program next requests records.
 
         Raises:
-            TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a text or pattern is not acceptable.
-            HoldSettingError: owner, reason or duration is not acceptable.
+            TargetTypeError: a target has an unsupported type.
+            ScopeSyntaxError: a text or pattern is invalid.
+            HoldSettingError: the owner, reason or duration is invalid.
             MemberClosedError: the consumer is closed.
         """
         found = self._place(targets, owner=owner, reason=reason, for_=for_)
@@ -393,18 +397,18 @@ class HoldingConsumer:
 
     def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
         """
-        Lift this owner's holds of exactly these targets.
+        Lift this owner's holds on exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays. A target that is not held
-        is no error. A waiting call returns records of partitions that flow now; records
-        that were fetched when the hold was placed come first.
+        Holds with a wider scope, or by another owner, stay. It is not an error if a
+        target is not held. A waiting call returns records from partitions that are no
+        longer held; records that had been fetched when the hold was placed come first.
 
         Returns:
-            The holds that still cover the targets or parts of them.
+            The holds that still cover the targets or parts of the targets.
 
         Raises:
             TargetTypeError, ScopeSyntaxError: as for :meth:`hold`.
-            HoldSettingError: the owner is not acceptable, or is an operator.
+            HoldSettingError: the owner is invalid, or is an operator.
         """
         checked_owner(owner)
         keys = [(scope, owner) for scope in _scopes_of(targets)]
@@ -412,18 +416,19 @@ class HoldingConsumer:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold, even holds that cover nothing that is assigned now.
+        Return every hold, even holds that do not cover any assigned partition.
 
-        A strict hold beneath a plain pause of its owner follows that pause.
+        If an owner has a plain pause and a strict hold on the same scope, both are
+        listed, the pause first.
         """
         return self._member.ledger.every_hold()
 
     def explain(self, tp: Target) -> tuple[str, ...]:
         """
-        Return the reasons why a partition is quiet: a line per hold, none if it flows.
+        Return why a partition is quiet, one line per hold; empty if it is not quiet.
 
         Raises:
-            TargetTypeError: the target is not one partition.
+            TargetTypeError: the target is not a single partition.
             ScopeSyntaxError: as :meth:`hold`.
         """
         scope = _scope_of(tp)
@@ -461,7 +466,7 @@ class HoldingConsumer:
         return found
 
     def _is_idle(self, scope: Scope) -> bool:
-        """Return whether the client knows that it does not consume a topic or partition."""
+        """Return whether the client certainly does not consume a topic or partition."""
         if not isinstance(scope, Partition | Topic):
             return False
         topics = self._subscribed()
@@ -473,15 +478,15 @@ class HoldingConsumer:
         return numbers is not None and scope.partition not in numbers
 
     def _subscribed(self) -> Collection[str] | None:
-        """Return the subscribed topics; None if they are not known."""
+        """Return the subscribed topics; None if unknown."""
         return None
 
     def _known_numbers(self, topic: str) -> Collection[int] | None:  # noqa: ARG002 - as its siblings
-        """Return the numbers of a topic's partitions; None if they are not known."""
+        """Return the numbers of a topic's partitions; None if unknown."""
         return None
 
     def _pause(self, partitions: Iterable[OtherPartition]) -> None:
-        """Pause as the library does, but the pause lasts through rebalances."""
+        """Pause as the library does, but let the pause last through rebalances."""
         self._place(partitions, lifetime=Lifetime.PLAIN)
 
     def _last_given(self) -> Iterable[TopicPartition]:

@@ -33,7 +33,7 @@ def create(state: State) -> Starlette:
 
 
 def _ready(request: Request) -> Response:
-    # Answers whether the snapshot is complete and current, without a request to the
+    # Tell whether the snapshot is complete and current, without a request to the
     # cluster.
     if lack := state_of(request).snapshot().lack:
         raise Problem(503, "not ready", lack)
@@ -64,7 +64,8 @@ def _not_found(request: Request, _: Exception) -> Response:
 
 
 def _not_allowed(request: Request, error: Exception) -> Response:
-    # Starlette joins a set, whose order depends on the process.
+    # Starlette joins the allowed methods from a set, whose order differs between
+    # processes.
     methods = (getattr(error, "headers", None) or {}).get("Allow", "")
     allowed = ", ".join(sorted(methods.split(", ")))
     title = f"{request.url.path} does not accept {request.method}"

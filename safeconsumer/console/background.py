@@ -1,4 +1,4 @@
-"""Runs requests to the cluster on threads, so that a slow broker blocks no page."""
+"""Runs requests to the cluster on threads, so that a slow broker does not block pages."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,11 +19,11 @@ IsWanted = Callable[[], bool]
 
 async def answer(request: Request, ask: Callable[[IsWanted], Response]) -> Response:
     """
-    Run a request on a separate thread, and answer with its result.
+    Process a request on a separate thread, and return the response.
 
     Args:
-        request: the request to answer; if its client disconnects, waiting stops.
-        ask: called with a function that returns whether the client still waits.
+        request: the request to answer; waiting stops if its client disconnects.
+        ask: called with a function that returns whether the client is still waiting.
 
     Raises:
         Problem: too many requests are running, or the console is closing.
@@ -62,7 +62,7 @@ async def body_of(request: Request, most: int) -> bytes:
     Return the body of a request.
 
     Raises:
-        Problem: the body has more bytes than ``most``, or the console is closing.
+        Problem: the body is longer than ``most`` bytes, or the console is closing.
     """
     receiving = asyncio.ensure_future(_receive(request, most))
     try:

@@ -1,8 +1,9 @@
 """
-Places, extends and lifts holds, and moves offsets: shows a plan, and carries it out.
+Places, extends and lifts holds, and resets offsets: shows a plan, and carries it out.
 
-An action is read from the fields of a form or an API call. The action's plan is shown
-with a digest, and is carried out if the current plan still has the agreed digest.
+An action is read from the fields of a form or an API call. Its plan is shown with a
+digest, and carried out only if the current plan still has the digest that the user
+agreed to.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +57,8 @@ from safeconsumer.holds.hold import OPERATOR, checked_name
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SHOWN_WITHIN = 2.0
-# Seconds for which a page waits for the cluster's answer; the clients give up by then.
+# Seconds for which a page waits for the cluster's answer; Kafka clients have given up
+# by then.
 _ANSWER_SECONDS = 30.0
 # The number of recent previews whose offsets are kept until the user agrees to them.
 _MAX_PREVIEWS = 64
@@ -69,7 +71,7 @@ Given = Mapping[str, str]
 
 @contextmanager
 def _input_errors_answered() -> Iterator[None]:
-    """Turn an error about an invalid value into a problem that gives the reason."""
+    """Turn errors about invalid values into problems that give the reason."""
     try:
         yield
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
@@ -86,10 +88,10 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
     Args:
         state: the console's state.
         owner: the owner of the holds.
-        given: the typed values; ``extends`` is the offset of the hold.
+        given: the typed values; ``extends`` is the offset of the hold to extend.
 
     Raises:
-        Problem: an input is not acceptable; the message gives the reason.
+        Problem: an input is invalid; the message gives the reason.
     """
     texts = _scope_texts(given, "hold")
     if given["extends"] and not given["for"]:
@@ -110,7 +112,8 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
             reason=given["reason"],
             for_=given["for"] or None,
         )
-        # A person who requests an earlier end means it, and is asked to agree.
+        # Unlike a repeated command, a person who requests an earlier expiry means it,
+        # and is asked to agree.
         action = evolve(action, replaces=True)
         return action.written_by(state.setup.host, state.setup.principal)
 
@@ -123,16 +126,16 @@ def _scope_texts(given: Given, what: str) -> list[str]:
 
 def lift_action(_: State, owner: str, given: Given) -> Action:
     """
-    Return the action that lifts the holds which a form or a call names.
+    Return the action that lifts the holds named in a form or a call.
 
     Args:
         owner: the operator who lifts them.
-        given: the ticked boxes of a form as ``hold``; for a call, the scope and owner
-            of the hold, and its id and offset if they were shown.
+        given: for a form, the ticked boxes as ``hold``; for a call, the hold's scope
+            and owner, and its id and offset if they were shown.
 
     Raises:
-        Problem: a scope is missing, no record can name the group, an owner or a scope,
-            or an offset is not a number.
+        Problem: a scope is missing, the group, an owner or a scope cannot be written in
+            a record, or an offset is not a number.
     """
     group = given["group"]
     call = {**given, "owner": given["owner"] or owner}
@@ -148,7 +151,7 @@ def lift_action(_: State, owner: str, given: Given) -> Action:
 def _named(one: Mapping[str, str]) -> NamedHold:
     scope, offset = one["scope"], one.get("offset")
     owner = checked_name(one.get("owner", "")).removeprefix(OPERATOR)
-    try:  # the scope stays unparsed: a later version's can be lifted
+    try:  # not parsed, so that a later version's scope can be lifted
         scope.encode()
     except UnicodeEncodeError as error:
         message = f"a scope must be Unicode text, not {scope[:60]!a}"
@@ -169,13 +172,13 @@ def _number(text: str) -> int:
 
 def move_action(state: State, owner: str, given: Given) -> Action:
     """
-    Return the action that moves a group to offsets.
+    Return the action that resets a group's offsets.
 
-    The offsets are those of the agreed preview; without a preview the cluster is
-    queried for them.
+    The offsets are taken from the preview that the user agreed to; without a preview,
+    the cluster is queried for them.
 
     Raises:
-        Problem: an input is not acceptable, or the cluster does not answer.
+        Problem: an input is invalid, or the cluster does not answer.
     """
     group, texts = given["group"], _scope_texts(given, "move")
     with _input_errors_answered():
@@ -201,10 +204,10 @@ def move_action(state: State, owner: str, given: Given) -> Action:
 
 def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
     """
-    Return the plan of an action, as far as a snapshot and quick queries show it.
+    Return the plan for an action, based on a snapshot and quick queries.
 
     Raises:
-        Problem: a hold cannot be extended, or none of the holds to lift exists.
+        Problem: the plan is impossible, or none of the holds to lift exists.
     """
     known = _Lookup(state, snapshot)
     with _input_errors_answered():
@@ -220,7 +223,7 @@ def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
 
 
 def _impossible(found: Plan) -> Problem | None:
-    """Return the problem of a plan that no agreement can solve; None if there is none."""
+    """Return the problem for a plan that cannot be agreed to; None if it can be."""
     wrong = (one for one in found.needs if one.consent is Consent.NONE)
     need = next(wrong, None)
     return None if need is None else Problem(409, need.why, need.ask)
@@ -241,7 +244,7 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
         missing = (f"the present state. {snapshot.trouble.sentence}",)
     elif not snapshot.is_complete:
         missing = ("holds that the console has not read yet",)
-    # If the broker does not answer, its last known time is out of date.
+    # While the broker does not answer, its last known time is out of date.
     now = None if snapshot.trouble else snapshot.times.now
     return evolve(
         known, unread=(*known.unread, *missing), times=evolve(known.times, now=now)
@@ -250,7 +253,7 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
 
 @frozen
 class _Lookup:
-    """Looks up names for a plan in the snapshot, or by querying the cluster."""
+    """Looks up names for a plan in the snapshot or in the cluster."""
 
     state: State
     snapshot: Snapshot
@@ -263,10 +266,10 @@ class _Lookup:
         return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
     def completed(self, found: Plan) -> Plan:
-        """Return a plan with its topics' retention; keep the offsets looked up for it."""
+        """Return a plan with its topics' retention; store a reset's offsets for later."""
         if isinstance(found.action, ResetTo):
             previewed = self.state.previewed
-            # a plan that is shown again becomes the newest
+            # move a plan that is shown again to the end
             previewed.pop(found.digest, None)
             previewed[found.digest] = found.action
             for oldest in list(previewed)[:-_MAX_PREVIEWS]:
@@ -288,7 +291,7 @@ class _Lookup:
 
 class Refused(Problem):
     """
-    No record was written, because the plan differs from the agreed one.
+    Nothing was written, because the user has not agreed to the current plan.
 
     Attributes:
         plan: the plan as it is now.
@@ -300,7 +303,7 @@ class Refused(Problem):
 
 
 def document(found: Plan) -> dict[str, Any]:
-    """Return a plan as plain JSON values, with the values that an agreement needs."""
+    """Return a plan as plain JSON values, including the values needed to agree to it."""
     if isinstance(found.action, Lift):
         return {**found.document(), "holds": list(map(hold_document, found.own))}
     return {**found.document(), "agreement": found.digest}
@@ -310,11 +313,11 @@ def change(
     state: State, action: Action, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Done:
     """
-    Carry out an action; return once it is acknowledged, or if it was done already.
+    Carry out an action; return once it is acknowledged, or if it was already done.
 
-    Placing and extending need the digest of the shown plan as ``agreed``, unless no
-    agreement is needed; moving offsets always needs the digest. Lifting another owner's
-    hold needs the hold's id or offset, and its scope as ``typed``.
+    To place or extend holds, the digest of the shown plan must be sent as ``agreed`` if
+    an agreement is needed; to reset offsets, it must always be sent. To lift another
+    owner's hold, the hold's id or offset must be sent, and its scope as ``typed``.
 
     Args:
         state: the console's state.
@@ -323,7 +326,7 @@ def change(
         is_wanted: returns whether the client still waits for the answer.
 
     Raises:
-        Refused: the agreement is missing, or was to another plan.
+        Refused: the agreement is missing, or was for a different plan.
         Problem: the hold does not exist, or some or all of the changes could not be
             written.
     """
@@ -340,7 +343,7 @@ def change(
                 lambda now: _agrees(now, given, is_wanted),
             )
             if isinstance(action, ResetTo):
-                # If this commit fails, the group's next member moves the offsets.
+                # If this commit fails, the group's next member resets the offsets.
                 with suppress(*_CLUSTER_ERRORS):
                     view = operator.look(action.group, is_strict=True, has_lags=False)
                     commit_for_empty_group(operator.admin, view, action.scopes)
@@ -361,13 +364,13 @@ def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
     agreed = given.get("agreed")
     if isinstance(now.action, Lift):
         is_agreed = all(_is_typed(given, one) for one in now.needs)
-    elif agreed is None:  # offsets always need an agreement: they were looked up
+    elif agreed is None:  # offsets that were looked up always need an agreement
         is_agreed = not now.needs and not isinstance(now.action, ResetTo)
     else:
         is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up.
-    # 2. Somebody else lifts the hold, and another hold is placed.
-    # 3. The broker answers: a write now would lift the new hold.
+    # 2. Somebody else lifts the hold, and a new hold is placed.
+    # 3. The broker answers; a write now would lift the new hold.
     if is_agreed and not is_wanted():
         raise Problem(503, "Nothing was written.", "the client has gone")
     return is_agreed

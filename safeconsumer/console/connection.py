@@ -1,4 +1,4 @@
-"""Lends one connection to one thread at a time, and caches answers for a minute."""
+"""Shares one connection between threads, one at a time, and caches answers for a minute."""
 
 import threading
 import time
@@ -13,11 +13,11 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.timed_call import TimedCall
 
-# Seconds to wait for the connection: for a client after a click, and for the thread of
-# a query, which waits for as long as a request may last.
+# Seconds to wait for the connection: after a user's click, and in a query's thread,
+# which may wait as long as a request can last.
 _LOCK_SECONDS, _ANSWER_SECONDS = 2.0, 30.0
 _CLOSE_SECONDS = 1.0
-# Seconds for which an answer of the cluster is reused.
+# Seconds for which an answer from the cluster is reused.
 _VALID_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 class SharedConnection:
     """
-    One connection, which is opened when it is first needed, and its last answers.
+    One connection, opened when it is first needed, with a cache of its answers.
 
     Args:
         connect: opens the connection.
@@ -39,20 +39,21 @@ class SharedConnection:
         self._is_closed = False
         self._lock = threading.Lock()
         self._calls_lock = threading.Lock()  # guards _calls
-        # By query, its start and the call that runs it.
+        # By query key, when the query started and the call that runs it.
         self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager
     def lend(self, patience: float = _LOCK_SECONDS) -> Iterator[Operator]:
         """
-        Lend the connection, if it becomes free soon.
+        Yield the connection if it becomes free in time.
 
         Args:
-            patience: the seconds to wait; by default as long as a client waits after a
+            patience: the seconds to wait; by default, as long as a user waits after a
                 click.
 
         Raises:
-            Problem: the connection does not become free, or the console is closing.
+            Problem: the connection does not become free in time, or the console is
+                closing.
         """
         if not self._lock.acquire(timeout=patience):
             somebody = "another request waits for the cluster: try again"
@@ -70,11 +71,11 @@ class SharedConnection:
         self, key: Hashable, ask: Callable[[Operator], T], within: float
     ) -> T | None:
         """
-        Return the cluster's answer to a query; None without an answer.
+        Return the cluster's answer to a query; None if there is no answer.
 
-        An answer or a refusal is valid for a minute. A separate thread runs the query,
-        so that no caller waits for longer than ``within``, and all callers wait for the
-        same answer.
+        An answer or an error is reused for a minute. A separate thread runs the query,
+        so that callers never wait for longer than ``within``, and all callers with the
+        same key share one answer.
 
         Args:
             key: identifies the query.
@@ -102,7 +103,7 @@ class SharedConnection:
         return None
 
     def close(self) -> None:
-        """Close the connection, unless a request waits for an answer on it."""
+        """Close the connection, unless a request is still waiting for an answer on it."""
         self._is_closed = True
         if not self._lock.acquire(timeout=_CLOSE_SECONDS):
             return

@@ -1,4 +1,4 @@
-"""Computes the console's metrics about groups, for Prometheus."""
+"""Computes the console's group metrics for Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,26 +15,26 @@ from safeconsumer.metrics.prometheus import Base, Sample, family
 
 _METRICS = {one.name: one for one in table.of("console")}
 
-# Seconds that a scrape waits for a first answer; Prometheus allows ten seconds for a
-# scrape.
+# Seconds that a scrape waits for the first answer from the cluster; Prometheus allows
+# ten seconds for a scrape.
 _FIRST_ANSWER_SECONDS = 1.0
 
-# A hold that ends within this many seconds, and was not placed just now, counts as
-# expiring.
+# Seconds; a hold that expires within this time, and was written longer ago than this,
+# counts as expiring.
 _SOON = 900.0
 
-# By topic, the seconds after which it deletes records; None if it keeps them regardless
-# of age.
+# By topic, the seconds after which it deletes records; None if it does not delete
+# records by age.
 _Limits: TypeAlias = Mapping[str, float | None]
 
 
-# The name of a metric, and one of its values.
+# A metric's name and one of its samples.
 _Figure: TypeAlias = tuple[str, Sample]
 
 
 class Figures(Base):
     """
-    The console's metrics, for a registry of prometheus-client.
+    The console's metrics as a collector for a prometheus-client registry.
 
     Args:
         state: the console's state.
@@ -46,7 +46,7 @@ class Figures(Base):
         self._state = state
 
     def describe(self) -> Iterable[Any]:
-        """Return no metric, so that the registry reads no value before the first scrape."""
+        """Return nothing, so that the registry does not collect values before a scrape."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -63,7 +63,7 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     is_current = snapshot.is_complete and not snapshot.is_old
     figures = list(_groups(state, snapshot)) if is_current else []
     yield "console_snapshot_age_seconds", Sample({}, snapshot.age)
-    if not snapshot.is_old:  # the snapshot may be old by now
+    if not snapshot.is_old:  # the snapshot may have become too old by now
         yield from figures
 
 
@@ -85,7 +85,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     found = state.questions.asked(
         ("retention", *names), lambda one: one.retention(names), _FIRST_ANSWER_SECONDS
     )
-    state.limits.update(found or {})  # without an answer the last limits stay
+    state.limits.update(found or {})  # without an answer, keep the last limits
     return state.limits
 
 
@@ -131,7 +131,7 @@ def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
 
 
 def _member_state(verdict: Verdict) -> str:
-    # The value of a label is one word, to which alerts refer.
+    # Label values are single words, which alerts refer to.
     return "silent" if verdict.words == SILENT.words else verdict.words
 
 
@@ -162,7 +162,7 @@ def _holds(view: View) -> Iterator[_Figure]:
 
 
 def _ends_soon(hold: HoldRecord, now: float) -> bool:
-    """Return whether a hold ends soon, unless it was placed with that end just now."""
+    """Return whether a hold expires soon although it was not written recently."""
     ends, written = hold.expires_at, hold.at
     if ends is None or written is None:
         return False

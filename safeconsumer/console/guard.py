@@ -1,4 +1,4 @@
-"""Decides who may use the console, and restricts what its pages may do in browsers."""
+"""Controls access to the console, and restricts what its pages may do in browsers."""
 
 import hashlib
 import hmac
@@ -18,11 +18,11 @@ from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.holds.hold import checked_owner
 
 LOGIN = "/login"
-# Paths without secrets; the page that explains the login needs them.
+# Paths that are open to everyone; the page that explains the login needs them.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
-# Headers with which a browser reports that nobody has clicked yet; the older names are
-# those of Safari and Firefox.
+# Headers with which a browser tells that nobody has clicked yet; the older names are
+# from Safari and Firefox.
 _AHEAD_OF_TIME = ("sec-purpose", "purpose", "x-purpose", "x-moz")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
@@ -30,14 +30,15 @@ _HEADERS = {
     "frame-ancestors 'none'; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Without a referrer a browser would send "Origin: null" with our own forms.
+    # Without a referrer, a browser would send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
-    # An address serves a page, or the same content in JSON.
+    # The same address serves a page or its content as JSON.
     "Vary": "Accept",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# The cookie is Strict: a browser would not send it after a redirect from another site.
+# A page and not a redirect, because the cookie is Strict: a browser would not send it
+# after a redirect from another site.
 _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 <link rel="icon" href="/static/icon.svg">
 <meta http-equiv="refresh" content="0;url=/"><a href="/">To the console</a></html>"""
@@ -45,13 +46,14 @@ _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 
 class Auth:
     """
-    Keeps the token, the sessions, and the host names of this console.
+    Keeps this console's login token, session and host names.
 
     Args:
-        port: this console's port; browsers send one port's cookies to all others.
-        lasting: a token that does not expire, for scripts and several browsers.
-        owner: the name of all users, unless a proxy sends names.
-        owner_header: the header in which a proxy on this machine sends a user's name.
+        port: this console's port; it is part of the cookie's name, because browsers
+            send a host's cookies to all ports.
+        lasting: a token that does not expire, for scripts and additional browsers.
+        owner: the owner name for all users, if no proxy sends names.
+        owner_header: the header in which a proxy on this machine sends the user's name.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class Auth:
         """
         if self._owner_header is None:
             return self._owner
-        # A client that sends the header through the proxy must not choose the name.
+        # A client must not be able to choose the name by sending the header through the
+        # proxy.
         given, peer = request.headers.getlist(self._owner_header), request.client
         with suppress(HoldSettingError, ValueError):
             (name,) = given
@@ -94,16 +97,16 @@ class Auth:
         )
 
     def form_token(self, owner: str) -> str:
-        """Return the token of an owner's forms, which other sites and owners do not know."""
+        """Return the token for an owner's forms, which other sites and owners cannot know."""
         key = self._session.encode()
         return hmac.new(key, f"form {owner}".encode(), hashlib.sha256).hexdigest()
 
     def is_form_of(self, owner: str, given: str) -> bool:
-        """Return whether a form had the token of its owner."""
+        """Return whether a form contains its owner's token."""
         return _same(given, self.form_token(owner))
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the problem for which a request is refused; None if it may pass."""
+        """Return why a request is refused; None if it may pass."""
         host = request.headers.get("host", "")
         if host not in self._hosts:
             return Problem(
@@ -142,16 +145,16 @@ class Auth:
 
     def log_in(self, request: Request) -> Response | None:
         """
-        Answer a login; None if its token is wrong or was already used.
+        Answer a login; return None if its token is wrong or was already used.
 
-        Only a click uses up the link. A HEAD request, with which programs check a link,
-        does not, and neither does a request that a browser makes ahead of time while
+        Only a click uses up the link. HEAD requests, with which programs check links,
+        do not use it up, and neither do requests that a browser makes in advance while
         the user types.
         """
         if request.method == "HEAD":
             return Response()
         if _is_ahead_of_time(request):
-            # the browser then sends the request again at the click
+            # the browser sends the request again on the click
             return Response(status_code=503)
         given = request.query_params.get("token", "")
         is_lasting = self._lasting is not None and _same(given, self._lasting)
@@ -195,7 +198,7 @@ def _same(given: str, known: str) -> bool:
 
 
 class Guard:
-    """Rejects requests that ``Auth`` refuses, and adds the same headers to every answer."""
+    """Rejects requests that ``Auth`` refuses, and adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp, auth: Auth) -> None:
         self._app = app
@@ -210,7 +213,8 @@ class Guard:
         request = Request(scope)
         refused = self._auth.refusal(request)
         app: ASGIApp = self._app if refused is None else refused.answer(request)
-        # An asset's address has a digest of its content, so each asset is loaded once.
+        # An asset's address contains a digest of its content, so the browser loads it
+        # only once.
         is_asset = refused is None and request.url.path.startswith("/static/")
         kept = "private, max-age=31536000, immutable" if is_asset else "no-store"
         headers = {**_HEADERS, "Cache-Control": kept}

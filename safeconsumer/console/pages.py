@@ -1,8 +1,8 @@
 """
-Serves the pages, as HTML to people and as JSON to programs.
+Serves the console's pages, as HTML to people and as JSON to programs.
 
-Without scripts the pages work, but do not refresh. :mod:`safeconsumer.console.rest`
-lists the parameters and the answers for programs.
+Without JavaScript the pages work, but do not refresh. :mod:`safeconsumer.console.rest`
+lists the parameters and answers for programs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,17 +32,17 @@ from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
 SIZE = 100
-# The maximum number of names in the list of a field; a longer list makes typing slow in
+# The maximum number of suggestions for a field; longer lists make typing slow in
 # browsers.
 _MOST_LISTED = 1_000
-# Seconds after which a page is rendered again even if no data changed: _TICK for pages
-# that name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, which
-# show dates.
+# Seconds after which a page is rendered again even if the data has not changed: _TICK
+# for pages that show the age of old data (OLD_AFTER is a multiple of it), _LONG_TICK
+# for other pages, which show dates.
 _TICK, _LONG_TICK = 5.0, 60.0
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
-    """Return the pages' routes; with ``is_read_only``, only those that change nothing."""
+    """Return the pages' routes, with ``is_read_only`` only those of pages that show data."""
     found = [
         Route(path, partial(_answer_shared, show))
         for path, show in (("/", groups), ("/group", group), ("/history", history))
@@ -57,7 +57,7 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 
 def groups(request: Request) -> Response:
-    """Show all groups, the most important first."""
+    """Show all groups, the most urgent first."""
     state, snapshot = _look(request)
     rows = state.rows(snapshot)
     worst, sentence = headline(rows)
@@ -110,7 +110,7 @@ def group(request: Request, error: str = "") -> Response:
 
 
 def _by_topic(rows: Sequence[Row]) -> list[Row]:
-    """Return rows grouped by topic; topics, and rows within one, keep their order."""
+    """Return rows grouped by topic; topics, and rows within a topic, keep their order."""
     topics: dict[str, list[Row]] = {}
     for one in rows:
         topics.setdefault(one.tp.topic, []).append(one)
@@ -118,11 +118,11 @@ def _by_topic(rows: Sequence[Row]) -> list[Row]:
 
 
 def history(request: Request) -> Response:
-    """Show the changes to holds, the latest first."""
+    """Show the changes to holds, latest first."""
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew, times = partial(state.skew, snapshot), snapshot.times
-    # A person sees one page; one more entry shows whether a next page exists.
+    # A person sees one page; one entry more shows whether there is a next page.
     most = None if is_program(request) else _page_number(request) * SIZE + 1
     past = history_of(snapshot.records, name or None)
     found = entries(past, skew, times.proven, times.here, most)
@@ -167,11 +167,11 @@ class _Form:
     A page that shows the plan of a change, and carries it out.
 
     Attributes:
-        path: the path of its route; its template has the same name.
-        fields: the names of its fields, as a program sends them.
-        action: makes an action from the fields.
-        is_filled: returns whether the fields suffice for a preview; None if the form
-            has no field that a person could correct.
+        path: the path of the form's route; its template has the same name.
+        fields: the names of the form's fields, as a program sends them.
+        action: creates an action from the fields.
+        is_filled: returns whether the fields are enough for a preview; None if the form
+            does not have any fields that a person could correct.
     """
 
     path: str
@@ -180,7 +180,7 @@ class _Form:
     is_filled: Callable[[Given], object] | None = None
 
     def given(self, pairs: Mapping[str, str]) -> Given:
-        """Return all fields; typed values are stripped, but names keep their blanks."""
+        """Return all fields; typed values are stripped, but names keep their spaces."""
         names = (*self.fields, "hold", "agreed")
         found = {name: pairs.get(name, "") for name in names}
         typed = {name: found[name].strip() for name in self.fields if self.is_filled}
@@ -205,7 +205,7 @@ _FORMS = (
 
 
 def _preview(form: _Form, request: Request) -> Response:
-    """Show the form, and its plan once the form is filled in."""
+    """Show the form, with the plan as soon as the form is filled in."""
     state, snapshot = _look(request)
     given = form.given(rest.joined(request.query_params.multi_items()))
     plan, problem = None, None
@@ -243,7 +243,7 @@ def _carry_out(
 
 
 def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan | None:
-    """Return the plan to show beside a problem: the current one, if there is one."""
+    """Return the current plan, if there is one, to show it next to a problem."""
     if isinstance(problem, Refused) or action is None:
         return getattr(problem, "plan", None)
     try:
@@ -253,12 +253,12 @@ def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan |
 
 
 def _answer_done(request: Request, done: Done) -> Response:
-    """Answer a program with the written records, and show a person the group."""
+    """Send a program the written records, and a person to the group's page."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return rest.answer(snapshot, **done.document())
     group = done.plan.action.group
-    # The lifted hold may have been the only trace of the group.
+    # The lifted hold may have been the only trace of the group, which then has no page.
     left = snapshot.views.get(group)
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -292,7 +292,7 @@ def _form_page(
 
 
 def _error(plan: Plan | None, problem: Problem | None) -> str:
-    """Return the reason of a problem, or why holds cannot be lifted now; else ""."""
+    """Return a problem's reason, or why holds cannot be lifted now; otherwise ""."""
     if problem is not None:
         return _sentence(problem.title, problem.detail)
     needs = plan.needs if plan is not None and isinstance(plan.action, Lift) else ()
@@ -319,7 +319,7 @@ def _look(request: Request) -> tuple[State, Snapshot]:
 async def _answer_shared(
     show: Callable[[Request], Response], request: Request
 ) -> Response:
-    """Answer with a page that all viewers share, or in JSON."""
+    """Answer with a page that all viewers share, or with JSON."""
     if is_program(request):
         return await run_in_threadpool(show, request)
     state = state_of(request)
@@ -340,7 +340,7 @@ async def _answer_shared(
 
 
 def _version(snapshot: Snapshot) -> tuple[int, ...]:
-    # On a page with old data each sentence states the age.
+    # On a page with old data, every sentence contains the age.
     ticks = int(snapshot.age / _TICK) if snapshot.is_old else 0
     return snapshot.version, ticks, int(snapshot.times.here / _LONG_TICK)
 
@@ -348,7 +348,7 @@ def _version(snapshot: Snapshot) -> tuple[int, ...]:
 def _unless_known(
     request: Request, tag: str, snapshot: Snapshot, page: Callable[[], Response]
 ) -> Response:
-    """Send a page unless the browser has it; the page's script polls periodically."""
+    """Send a page unless the browser already has it; the page's script polls for changes."""
     is_known = request.headers.get("if-none-match") == tag
     answer = Response(status_code=304) if is_known else page()
     answer.headers["etag"] = tag
@@ -358,7 +358,7 @@ def _unless_known(
 
 
 async def _answer_form(form: _Form, request: Request) -> Response:
-    """Answer with a form, which may require a query to the cluster."""
+    """Answer with a form; this may require a query to the cluster."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return await background.answer(request, lambda _: _preview(form, request))

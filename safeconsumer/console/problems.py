@@ -1,9 +1,9 @@
 """
-Answers failed requests, with RFC 9457 documents for programs and pages for people.
+Answers failed requests with RFC 9457 documents for programs and pages for people.
 
-A request comes from a program if its ``Accept`` header names JSON and not HTML, or if
-it sends JSON. Browsers name HTML. Tools that accept anything (``*/*``, curl's default)
-get the page.
+A request counts as coming from a program if its ``Accept`` header names JSON and not
+HTML, or if its body is JSON. Browsers name HTML. Tools that accept anything (``*/*``,
+curl's default) get the page.
 """
 
 import html
@@ -39,13 +39,13 @@ def _kind(header: str) -> str:
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's word
     """
-    A request that was not carried out.
+    A request that could not be carried out.
 
     Args:
         status: the HTTP status.
         title: the problem.
-        detail: the advice about it.
-        more: further members of the JSON document.
+        detail: advice for the user.
+        more: additional members of the JSON document.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
         self.more = more or {}
 
     def answer(self, request: Request) -> Response:
-        """Return the problem in the format that the client reads."""
+        """Return the problem as JSON or as a page, depending on the client."""
         if is_program(request):
             return JSONResponse(
                 self.document, self.status, media_type="application/problem+json"
@@ -74,7 +74,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
 
     @property
     def document(self) -> dict[str, Any]:
-        """The members that RFC 9457 defines, and our own."""
+        """The problem as a JSON document, with the members of RFC 9457 and our own."""
         return {
             "type": "about:blank",
             "status": self.status,

@@ -1,9 +1,9 @@
 """
-Renders templates as pages, which viewers share.
+Renders templates as pages that viewers share.
 
 A page is rendered once for each version of the data. An age, or the time until a hold
-ends, changes without new data, so the page has a mark in its place, which is replaced
-when the page is sent. In a browser the script continues to count.
+expires, changes without new data, so the page contains a mark instead, which is
+replaced when the page is sent. In the browser, a script continues to count.
 """
 
 import re
@@ -26,8 +26,8 @@ from safeconsumer.holds.explain import printable, utc
 
 STATIC = Path(__file__).parent / "static"
 _JUST_NOW = 2.0
-# The maximum number of pages of one version that are kept; each search and each page of
-# a list counts as a page.
+# The maximum number of pages that are kept for one version; each search and each page
+# of a list counts as a page.
 _MOST_KEPT = 64
 # Text from users never contains this character, and pages must not contain it.
 _MARK = re.compile("\0([^\0]*)\0")
@@ -39,7 +39,7 @@ class Page(HTMLResponse):
 
     Args:
         text: the page with its marks.
-        known: the current snapshot, from which the marks are filled.
+        known: the current snapshot, which determines the values of the marks.
         status: the HTTP status.
 
     Attributes:
@@ -52,7 +52,7 @@ class Page(HTMLResponse):
 
     @property
     def tag(self) -> str:
-        """The entity tag, which changes with everything except the passing of time."""
+        """The entity tag, which changes with the content but not with the passing of time."""
         return f'W/"{_token(self.text)}"'
 
 
@@ -67,13 +67,13 @@ def _moment(mark: str, known: Snapshot) -> str:
 
 
 def now_text(known: Snapshot) -> str:
-    """Return the broker's time in the script's format; "" if it is unknown."""
+    """Return the broker's time in the format that the script reads; "" if unknown."""
     return "" if known.now is None else f"{known.now:.1f}"
 
 
 class SharedPages:
     """
-    The pages of the newest version of the data, which viewers share.
+    The pages for the newest version of the data, which all viewers share.
 
     Thread rules: any thread; one page is rendered at a time.
     """
@@ -84,7 +84,7 @@ class SharedPages:
         self._pages: dict[Hashable, Page] = {}
 
     def of(self, version: Hashable, key: Hashable, render: Callable[[], Page]) -> Page:
-        """Return a page; render it if this version was not rendered yet."""
+        """Return a page; render it if this version has not been rendered yet."""
         with self._lock:
             if version != self._version or len(self._pages) >= _MOST_KEPT:
                 self._version, self._pages = version, {}
@@ -95,7 +95,7 @@ class SharedPages:
 
 @cache
 def templates() -> Environment:
-    """Return the templates, with the filters that they use."""
+    """Return the template environment, with the filters that the templates use."""
     found = Environment(
         loader=PackageLoader("safeconsumer.console"),
         autoescape=True,
@@ -130,18 +130,19 @@ def _asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    # Names come from other people, and their invisible characters could mislead a
+    # Names come from other people, and invisible characters in them could mislead a
     # reader.
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return printable(str(value)) if is_text else value
 
 
-# A link must show its true target, so it has no invisible or look-alike characters.
+# A link must show its true target, so it must not contain invisible or look-alike
+# characters.
 _URL = re.compile(r"https?://[!#-;=?-~]*[A-Za-z0-9/=]")
 
 
 def _linked(text: str) -> Markup:
-    """Return text with addresses of pages as links; the target page gets no referrer."""
+    """Return text with its web addresses as links that do not send a referrer."""
     parts, at = [], 0
     for found in _URL.finditer(text):
         url = escape(found[0])

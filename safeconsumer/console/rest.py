@@ -1,4 +1,4 @@
-"""Lists the routes with the parameters that programs may send, and answers in JSON."""
+"""Lists the routes and parameters for programs, and answers programs in JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -91,8 +91,8 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
     Check that a program's query can be answered.
 
     Raises:
-        Problem: the query has an unknown parameter, or the holds are not read yet,
-            because an empty list would look like a cluster without holds.
+        Problem: the query has an unknown parameter, or the holds have not been read
+            yet, so that an empty answer would look like a cluster without holds.
     """
     _refuse_unknown(request, request.query_params)
     if not snapshot.is_complete:
@@ -100,7 +100,7 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
 
 
 def joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return fields by name; the values of boxes with the same name are joined by blanks."""
+    """Return fields by name; values of checkboxes with the same name are joined by spaces."""
     found: dict[str, str] = {}
     for name, value in pairs:
         found[name] = f"{found[name]} {value}" if name in found else value
@@ -112,8 +112,8 @@ async def body_of(request: Request) -> dict[str, str]:
     Return the fields that a form or a program sends.
 
     Raises:
-        Problem: a form does not belong to this console, or a program sends no JSON
-            object of texts, or sends a field that the route does not accept.
+        Problem: a form does not belong to this console, or a program's body is not a
+            JSON object of strings, or has a field that the route does not accept.
     """
     if is_program(request):
         return await _json_of(request)
@@ -149,7 +149,7 @@ async def _json_of(request: Request) -> dict[str, str]:
 
 
 def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
-    # If a misspelt duration were ignored, the hold would have no end.
+    # If a misspelt ``for`` were ignored, the hold would never expire.
     method = "POST" if request.method == "POST" else "GET"  # or HEAD
     takes = CALLS[f"{method} {request.url.path}"][0]
     for name in given:
@@ -159,7 +159,7 @@ def _refuse_unknown(request: Request, given: Mapping[str, str]) -> None:
 
 
 def answer(snapshot: Snapshot, **members: object) -> Response:
-    """Answer with a document, and with the age and completeness of the console's data."""
+    """Answer with a document that also shows the age and completeness of the data."""
     known = {
         "version": snapshot.version,
         "age": round(snapshot.age, 3),

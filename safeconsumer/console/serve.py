@@ -1,4 +1,4 @@
-"""Runs the console on this machine's loopback until it is interrupted."""
+"""Runs the console on the loopback interface until it is interrupted."""
 
 import socket
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 
 HOST = "127.0.0.1"
-# Seconds in which unfinished answers may end when the console is closed.
+# Seconds that unfinished answers may take when the console is closed.
 _GRACE_SECONDS = 1
 
 
 class Server(uvicorn.Server):
-    """Ends waiting requests before it waits for their connections."""
+    """A server that ends waiting requests before it waits for their connections."""
 
     def __init__(self, state: State) -> None:
         config = uvicorn.Config(
@@ -48,8 +48,8 @@ def serve(
 
     Args:
         setup: the settings of the console.
-        print_link: called with the link to open, once the console listens.
-        export: called before that with the console's metrics, to export them, too.
+        print_link: called with the link to open as soon as the console listens.
+        export: called before that with the console's metrics, which it may export.
 
     Raises:
         OSError: the port is in use.
@@ -70,7 +70,7 @@ def serve(
 
 
 def make_state(setup: Setup, following: Follower, port: int) -> State:
-    """Make the state for the pages."""
+    """Create the state for the pages."""
     return State(
         setup=setup,
         follower=following,

@@ -1,4 +1,4 @@
-"""Defines the state that the console's pages and calls share."""
+"""Defines the state that the console's pages and API calls share."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from safeconsumer.group.scopes import unknown_group
 from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
-# The maximum number of requests or changes at a time.
+# The maximum number of simultaneous requests to the cluster.
 _SLOTS = 8
 
 
@@ -29,15 +29,15 @@ class Setup:
     The settings of a console.
 
     Attributes:
-        base: how to reach the cluster, as settings of kafka-python.
+        base: the kafka-python settings for connecting to the cluster.
         settings: the names of the control topics.
-        owner: the owner of holds that are placed on this console.
-        owner_header: the header in which a proxy names that owner instead; None for no
-            such header.
-        port: the port to listen on; 0 for any free one.
+        owner: the owner of the holds that users place with this console.
+        owner_header: the header in which a proxy names the owner instead; None if there
+            is no such proxy.
+        port: the port to listen on; 0 for any free port.
         host: this machine's own name, shown with holds.
-        principal: the console's login, shown with holds.
-        is_read_only: whether pages cannot change holds.
+        principal: the console's own user in Kafka, shown with holds.
+        is_read_only: whether the console has no pages that change holds.
         token: a token that does not expire; None for a link that works once.
     """
 
@@ -55,23 +55,24 @@ class Setup:
 @define(eq=False)
 class State:
     """
-    The state that the console's pages and calls share.
+    The state that the console's pages and API calls share.
 
     Attributes:
         setup: the settings of the console.
         follower: reads the current state of the groups.
         auth: decides who may use the console.
         connect: opens a connection.
-        commands: the connection for changes, and for reading before them. No slow
-            request uses it, because a lift may wait for it.
-        questions: the connection for previews, and for facts that seldom change.
-        limits: by topic, the seconds after which it deletes records, as far as known;
-            None if it keeps them regardless of age.
+        commands: the connection for changes, and for the reads that precede them. Slow
+            requests never use it, because a lift may be waiting for it.
+        questions: the connection for previews, and for facts that rarely change.
+        limits: by topic, if known, the seconds after which it deletes records; None if
+            it does not delete records by age.
         pages: the pages that viewers share.
-        previewed: offsets that were looked up for the last previews, by the digest of the
-            plan, the oldest first.
-        is_closing: whether the console is closing; waiting clients then get an answer.
-        slots: slots for requests to the cluster, and changes.
+        previewed: resets with the offsets that were looked up for recent previews, by
+            the plan's digest, oldest first.
+        is_closing: whether the console is closing, so that waiting clients must be
+            answered.
+        slots: limits the number of simultaneous requests to the cluster.
 
     Thread rules: any thread.
     """
@@ -99,7 +100,7 @@ class State:
         return self.follower.snapshot()
 
     def rows(self, snapshot: Snapshot) -> list[View]:
-        """Return one view for each group, with an unknown state if the snapshot is old."""
+        """Return a view for each group; if the snapshot is old, states become unknown."""
         found = [*snapshot.views.values()]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found
 
@@ -113,7 +114,7 @@ class State:
         Return the view of one group.
 
         Raises:
-            Problem: no group with that name, and no hold for it, is known.
+            Problem: neither the group nor a hold on it is known.
         """
         if group not in snapshot.views:
             if snapshot.unread:
@@ -128,7 +129,7 @@ class State:
         return view.aged(snapshot.age) if snapshot.is_old else view
 
     def close(self) -> None:
-        """Close the connections, except one on which a request still waits."""
+        """Close the connections, except a connection on which a request is still waiting."""
         self.is_closing = True
         self.commands.close()
         self.questions.close()

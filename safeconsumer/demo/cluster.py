@@ -22,7 +22,7 @@ _GONE = {"OK", "GroupIdNotFoundError"}
 
 class UsersCluster(ExistingCluster):
     """
-    The user's cluster, which must work without a login and without TLS.
+    The user's cluster, which must be accessible without authentication and TLS.
 
     :meth:`tidy` removes the topics and groups that the demo created.
     """
@@ -37,8 +37,8 @@ class UsersCluster(ExistingCluster):
 
         Raises:
             KafkaTimeoutError: no broker answers within 4 s.
-            KafkaError: the demo is not allowed to create topics; the error's class is
-                the reason.
+            KafkaError: the demo is not allowed to create topics; the error's class
+                gives the reason.
         """
         topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
         with self.admin() as admin:
@@ -46,7 +46,7 @@ class UsersCluster(ExistingCluster):
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
-        """Lend an admin client; raise an error if no broker answers within 4 s."""
+        """Provide an admin client; raise an error if no broker answers within 4 s."""
         patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
         client = constructed(KafkaAdminClient, **self.client_config, **patience)
         try:
@@ -57,7 +57,7 @@ class UsersCluster(ExistingCluster):
     def create_topic(
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic, and remember the topic even if no answer comes."""
+        """Create a topic, and remember the topic even if the broker does not answer."""
         self._topics.append(name)
         super().create_topic(name, partitions, settings)
 
@@ -66,8 +66,7 @@ class UsersCluster(ExistingCluster):
         Remove the topics and groups that the demo created.
 
         Returns:
-            A sentence about the removal, with the topics and groups that were not
-            removed.
+            A sentence about the removal that names the topics and groups that are left.
         """
         groups = [
             one.removesuffix(TOPIC) + GROUP
@@ -96,7 +95,7 @@ class UsersCluster(ExistingCluster):
 
 
 def _without_groups(admin: Any, groups: list[str]) -> list[str]:  # noqa: ANN401 - kafka-python's
-    """Delete groups; return those that still have members, or could not be deleted."""
+    """Delete groups; return the groups that still have members or could not be deleted."""
     deadline = time.monotonic() + _REMOVAL_SECONDS
     left = dict.fromkeys(groups, "")
     while left:

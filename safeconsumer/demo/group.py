@@ -1,4 +1,4 @@
-"""Defines the situation in which a whole group is paused, including a later member."""
+"""Defines the situation in which a whole group is paused, including later members."""
 
 from safeconsumer.demo.pausing import READ_FIRST, RECORDS
 from safeconsumer.demo.stage import PARTITIONS, PATIENCE, Stage

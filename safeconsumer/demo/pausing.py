@@ -1,14 +1,14 @@
-"""Defines situations in which partitions are paused by kafka-python's own calls."""
+"""Defines situations in which partitions are paused with kafka-python's own calls."""
 
 from safeconsumer.demo.stage import PARTITIONS, Program, Stage
 from safeconsumer.testing.ghost import is_settled
 
-# The records in each partition before the pause, and again after it; and the records
-# that are read first.
+# The number of records written to each partition before the pause, and again during it;
+# and the number of records read before the pause.
 RECORDS = 50
 READ_FIRST = 60
 
-# The interval is longer than any poll of a joined member, but the program is busy for
+# This is longer than any poll of a joined member, but the program is busy for even
 # longer.
 _MAX_POLL_INTERVAL_MS = 1500
 
@@ -24,7 +24,8 @@ def ticket_loop(stage: Stage) -> None:
     pause()
     stage.tally.paused()
     stage.produce(RECORDS)
-    # The group rebalances twice because only a long poll that gains partitions leaks.
+    # The group rebalances twice, because records leak only in a long poll that gains
+    # partitions.
     _rebalance(stage, program)
     _rebalance(stage, program)
     program.before_poll = lambda: None
@@ -32,7 +33,7 @@ def ticket_loop(stage: Stage) -> None:
 
 
 def flag(stage: Stage) -> None:
-    """Pause the assignment once, and resume it once, as most programs with a flag do."""
+    """Pause the assignment once and resume it once, as programs with a pause flag do."""
     program = _reading(stage)
     program.consumer.pause(*program.consumer.assignment())
     stage.tally.paused()
@@ -42,7 +43,7 @@ def flag(stage: Stage) -> None:
 
 
 def mid_batch(stage: Stage) -> None:
-    """Pause each partition after its first records, and resume all, without a rebalance."""
+    """Pause each partition after its first records, then resume all, without a rebalance."""
     stage.produce(2 * RECORDS)
     program = stage.program()
     program.before_poll = lambda: program.consumer.pause(*stage.tally.begun)

@@ -1,4 +1,4 @@
-"""Plays situations one after the other, each with all its clients at the same time."""
+"""Plays situations one after another, each with all its clients at the same time."""
 
 import queue
 import textwrap
@@ -22,7 +22,7 @@ Say = Callable[[str], object]
 @frozen(kw_only=True)
 class Result:
     """
-    The result of a client in a situation.
+    A client's result in a situation.
 
     Attributes:
         situation: the situation that was played.
@@ -55,7 +55,7 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """The failures in a few words, for the table."""
+        """The result in a few words, for the table."""
         return ", ".join(self.failures) or ("cut short" if self.error else "ok")
 
     @property
@@ -68,10 +68,10 @@ class Result:
 
 def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
     """
-    Play the situations, and call ``say`` with lines about the plays.
+    Play the situations; ``say`` is called with lines about their progress.
 
-    ``say`` is called on the caller's thread. When the call ends, even with an
-    exception, every consumer is closed, and every process has ended.
+    ``say`` is called on the caller's thread. When the call returns or raises, every
+    consumer is closed and every process has exited.
 
     Raises:
         KafkaTimeoutError: the user's cluster no longer answers.
@@ -114,7 +114,7 @@ def _played(
     put: Say,
     cancelled: InterruptibleEvent,
 ) -> Result:
-    """Play a situation, and once again if it ended early, as on a machine that stalls."""
+    """Play a situation; if it ended early, as on a stalling machine, play it once more."""
 
     def say(step: str) -> None:
         put(f"{_INDENT}{situation.title(client):13}  {step}")
@@ -122,7 +122,7 @@ def _played(
     result = _once(situation, client, broker, say, cancelled)
     if result.error is not None:
         if isinstance(broker, UsersCluster):
-            broker.check()  # no situation can be played without the cluster
+            broker.check()  # raises if the cluster is gone
         say(f"played again, as the first play ended early: {result.error}")
         result = _once(situation, client, broker, say, cancelled)
     say(f"{result.outcome}, in {result.seconds:.1f} s")

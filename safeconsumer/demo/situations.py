@@ -14,12 +14,12 @@ from safeconsumer.demo.worker import slow_handlers
 @frozen(kw_only=True)
 class Situation:
     """
-    A situation, which is the same for every client.
+    A situation that every client goes through in the same way.
 
     Attributes:
         name: the name of the situation.
         story: the events of the situation, in one or two sentences.
-        play: plays the situation on a stage.
+        play: the function that plays the situation on a stage.
         clients: the clients that play the situation.
         stock: the name of the kafka-python program in the table.
         known: the known failure of the kafka-python program.

@@ -1,4 +1,4 @@
-"""Provides a client in a situation with a topic, a group, programs and a tally."""
+"""Provides what a client needs in a situation: a topic, a group, programs and a tally."""
 
 import itertools
 import time
@@ -20,25 +20,26 @@ from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.ghost import Ghost
 from safeconsumer.testing.polling import poll_until
 
-# The prefix of the names of topics and groups, by which leftovers can be recognized.
+# The prefix of topic and group names, by which leftovers can be recognized.
 RUN = f"safeconsumer-demo-{uuid.uuid4().hex[:6]}"
 TOPIC, GROUP = "-orders", "-group"
 PARTITIONS = 4
 
-# The maximum wait for a broker or a group, in seconds. A rebalance takes 1 to 3 s on
-# the brokers of the demo, and an eviction takes one session timeout more.
+# The maximum wait for a broker or a group, in seconds. On the demo's brokers a
+# rebalance takes 1 to 3 s, and an eviction one session timeout more.
 PATIENCE = 30.0
 # Seconds without a record after which no more records are expected. A resumed partition
 # delivers within fetch.max.wait.ms (500), a round trip and a poll.
 SILENCE = 2.0
-# The timeout of the first poll in milliseconds, because kafka-python forgets a join
-# that outlasts its poll. A broker may wait 3 s for more members of a new group
+# The timeout of the first poll in milliseconds. It is long because kafka-python forgets
+# a join that outlasts its poll. A broker may wait 3 s for more members of a new group
 # (group.initial.rebalance.delay.ms). The poll returns with the first records.
 _JOIN_MS = 5000
-# The maximum records per poll are few, so that a pause comes in the middle of a batch.
+# The maximum records per poll, small enough that a pause comes in the middle of a
+# batch.
 _AT_ONCE = 10
 # With these settings, records that are produced together to a partition form one batch,
-# which is fetched at once.
+# which is fetched as a whole.
 _ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
 
 
@@ -71,7 +72,7 @@ class CancelledError(Exception):
 @frozen(kw_only=True)
 class Stage:
     """
-    A client's topic, group and tally in a situation; made by :func:`staged`.
+    A client's topic, group and tally in a situation; :func:`staged` creates it.
 
     Attributes:
         client: the client that plays the situation.
@@ -81,7 +82,7 @@ class Stage:
         tally: judges the deliveries.
         say: prints a line about the play.
         cancelled: set by another thread to stop the play at the next poll.
-        clients: makes consumers and producers, and closes them at the end.
+        clients: creates consumers and producers, and closes them at the end.
     """
 
     client: Client
@@ -107,13 +108,13 @@ class Stage:
             self.tally.produced(tp, written.offset)
 
     def program(self, **configs: Any) -> "Program":  # noqa: ANN401 - kafka-python's
-        """Make and subscribe a member of the group whose deliveries are judged."""
+        """Create and subscribe a group member whose deliveries are judged."""
         make, group = self.client.make, self.group
         consumer = self.clients.consumer(make, self.topic, group=group, **configs)
         return Program(self, consumer)
 
     def ghost(self, program: "Program") -> Ghost:
-        """Make another member of the same client class, whose deliveries are not judged."""
+        """Create another member of the same class, whose deliveries are not judged."""
         consumer = self.clients.consumer(self.client.make, group=self.group)
         return Ghost(consumer, [self.topic], [program], PATIENCE)
 
@@ -136,7 +137,7 @@ def staged(
     say: Callable[[str], object],
     cancelled: InterruptibleEvent,
 ) -> Iterator[Stage]:
-    """Make a stage for a client, and close its consumers and producers afterwards."""
+    """Create a stage for a client, and close its consumers and producers afterwards."""
     name = f"{RUN}-{next(_NUMBERS)}"
     clients = Clients(broker)
     broker.create_topic(name + TOPIC, PARTITIONS)
@@ -158,10 +159,10 @@ def staged(
 
 class Program:
     """
-    A program that polls and commits, with deliveries that are judged.
+    A program that polls and commits, and whose deliveries are judged.
 
     Attributes:
-        consumer: the consumer of the program.
+        consumer: the program's consumer.
         before_poll: called before each poll.
     """
 
@@ -190,7 +191,7 @@ class Program:
         return batches
 
     def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        # A commit during a rebalance is refused, and the next owner reads the records
+        # A commit during a rebalance is refused; then the next owner reads the records
         # again.
         with suppress(kafka_errors.KafkaError):
             self.consumer.commit(timeout_ms=1000)
@@ -230,7 +231,7 @@ class Program:
         self._at_once = None
 
     def owns(self, partitions: int) -> bool:
-        """Return whether the consumer has this number of partitions."""
+        """Return whether this number of partitions is assigned to the consumer."""
         return len(self.assignment()) == partitions
 
     def linger(self) -> None:
@@ -238,7 +239,7 @@ class Program:
         self._until_silence(SILENCE / 2, lambda: False)
 
     def drain(self) -> None:
-        """Poll until every record was delivered, or no record has arrived for a while."""
+        """Poll until every record has been delivered or no record has arrived for a while."""
         self._until_silence(SILENCE, lambda: not self._stage.tally.missing)
 
     def _until_silence(self, seconds: float, is_over: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Formats the results as a table and a sentence, and judges the results."""
+"""Formats the results as a table and a summary sentence, and judges them."""
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
@@ -10,7 +10,7 @@ _HEAD = "situation       client        records paused wanted  lost twice  sec re
 _LEGEND = (
     "records = delivered while paused + when wanted + lost; twice: though committed"
 )
-# Explanations of losses; the key is whether kafka-python has a call for the situation.
+# Explanations of losses, by whether kafka-python has a call for the situation.
 _LOSSES = {
     True: "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
     False: "lost by a thread pool: its killed process had committed before the work",
@@ -18,7 +18,7 @@ _LOSSES = {
 
 
 class Verdict(Enum):
-    """The verdict on all results, which the worst result decides."""
+    """The verdict on all results, determined by the worst result."""
 
     AS_KNOWN = auto()
     NOT_SHOWN = auto()
@@ -59,7 +59,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """Summarise the results; count kafka-python's only if it has a call for the situation."""
+    """Summarise the results; KafkaConsumer's count only if ``is_counted`` is set."""
     ours = [one for one in results if one.client.is_ours]
     counted = [
         one for one in results if one.situation.is_counted and not one.client.is_ours

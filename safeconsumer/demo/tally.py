@@ -1,4 +1,4 @@
-"""Counts the records that are delivered while paused, when wanted, or never."""
+"""Counts the records that are delivered while paused, while not paused, or never."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 
 class Failure(StrEnum):
-    """A broken promise of ``pause()``, ``resume()`` or a committed offset."""
+    """The way in which a promise of ``pause()``, ``resume()`` or a commit was broken."""
 
     LEAKED = "leaked"
     LOST = "lost"
@@ -27,7 +27,7 @@ class Counts:
         produced: records that the broker acknowledged.
         while_paused: records first delivered while the program wanted everything
             paused.
-        when_wanted: records first delivered at another time.
+        when_wanted: records first delivered while the program wanted records.
         lost: records that were never delivered.
         twice: repeated deliveries of committed records.
     """
@@ -41,7 +41,7 @@ class Counts:
 
 class Tally:
     """
-    Judges deliveries by the program's calls, never by the client's own reports.
+    Judges deliveries by the program's calls, not by what the client reports.
 
     Thread rules: every method may be called on any thread.
     """
@@ -61,7 +61,7 @@ class Tally:
             self._produced.add((tp, offset))
 
     def paused(self) -> None:
-        """Record that the program wants no records from now on."""
+        """Record that the program does not want any records from now on."""
         with self._lock:
             self._is_paused = True
 
@@ -71,7 +71,7 @@ class Tally:
             self._is_paused = False
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Record committed offsets, below which no record must be delivered again."""
+        """Record committed offsets; records below them must not be delivered again."""
         with self._lock:
             self._committed.update(offsets)
 
@@ -92,13 +92,13 @@ class Tally:
 
     @property
     def begun(self) -> set[TopicPartition]:
-        """The partitions from which a record was delivered."""
+        """The partitions that have delivered at least one record."""
         with self._lock:
             return {tp for tp, _ in self._first}
 
     @property
     def missing(self) -> int:
-        """The number of produced records that are not delivered yet."""
+        """The number of produced records that have not been delivered yet."""
         with self._lock:
             return len(self._produced - self._first.keys())
 

@@ -1,4 +1,4 @@
-"""Defines the situation in which a program with slow handlers is killed."""
+"""Defines the demo situation in which a program with slow handlers is killed."""
 
 import json
 import math
@@ -20,7 +20,7 @@ _PROGRAM = "safeconsumer.demo.worker_program"
 
 
 def slow_handlers(stage: Stage) -> None:
-    """Kill a program at work; a record counts as delivered when its handler has ended."""
+    """Kill a program at work; a record counts as delivered when its handler is done."""
     stage.produce(_RECORDS)
     stage.say("8 handlers of 50 ms each are at work")
     tally = stage.tally
@@ -42,7 +42,7 @@ def _committed(stage: Stage) -> dict[TopicPartition, int]:
 
 
 class _Process:
-    """A program in a separate process, which is killed at the end of the block."""
+    """A program in a separate process that is killed at the end of the ``with`` block."""
 
     def __init__(self, stage: Stage) -> None:
         options = {
@@ -88,7 +88,7 @@ class _Process:
             self._stage.rest(0.02)
 
     def is_silent(self) -> bool:
-        """Return whether the program is ready, and no handler has ended for a while."""
+        """Return whether the program is ready and no handler has finished for a while."""
         return self._stage.tally.silence(self._ready_at) > SILENCE
 
     def _listen(self) -> None:

@@ -1,5 +1,5 @@
 """
-Defines a program with slow handlers, which runs in a process that can be killed.
+Defines a program with slow handlers that runs in its own process and can be killed.
 
 ``python -m safeconsumer.demo.worker_program JSON`` works until its standard input is
 closed. The program writes ``ready`` when partitions are assigned, and ``PARTITION
@@ -57,13 +57,13 @@ def _handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstre
 
 
 def _pool(topic: str, config: dict[str, Any]) -> None:
-    """Handle records as usual, in a thread pool and with the consumer's auto-commit."""
+    """Handle records in the usual way: in a thread pool, with the consumer's auto-commit."""
     consumer = KafkaConsumer(auto_commit_interval_ms=_COMMIT_MS, **config)
     consumer.subscribe([topic], listener=_Ready())
     pool = ThreadPoolExecutor(_THREADS)
     while True:
-        # The first poll must outlast the join, because KafkaConsumer forgets a join
-        # that outlasts its poll.
+        # The first poll must be longer than the join, because KafkaConsumer forgets a
+        # join that outlasts its poll.
         batches = consumer.poll(100 if consumer.assignment() else 5000)
         for records in batches.values():
             for record in records:

@@ -1,1 +1,1 @@
-"""Holds a whole consumer group through Kafka topics; the package is imported on first use."""
+"""Controls holds on whole consumer groups through Kafka topics; imported on first use."""

@@ -1,4 +1,4 @@
-"""Emits an event when the holds topic is lost, readable again, unfit or recreated."""
+"""Emits events when the holds topic is unreadable, readable again, unfit or recreated."""
 
 import math
 
@@ -7,10 +7,12 @@ from safeconsumer.group import topics
 from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds of reading without a failure before a lost topic counts as readable again. A
-# broker that refuses a fetch answers it within fetch_max_wait_ms.
+# Seconds of reading without a failure before the topic counts as readable again. In
+# that time, a broker that refuses fetches would have answered, because it answers
+# within fetch_max_wait_ms.
 _SETTLED = 1.0
-# Seconds after an outage during which the next outage is reported only if it lasts.
+# Seconds after an outage during which the next outage is reported only if it lasts
+# longer.
 _UNSTEADY = 60.0
 _LASTING = 10.0
 
@@ -20,15 +22,15 @@ class TopicAlarms:
     Emits the events about one holds topic, for members and Spark streams alike.
 
     An outage is reported immediately, and its end after a second of reading without a
-    failure. If a broker flaps, an outage within the next minute is reported only if it
-    lasts ten seconds; its end is reported only if the outage was.
+    failure. In the minute after an outage, the next outage is reported only if it lasts
+    ten seconds, in case a broker flaps; its end is reported only if the outage was.
 
     Attributes:
         is_ready: whether all records on the topic were applied and no failure has
             followed.
 
     Thread rules: one thread at a time; any thread may use :meth:`judge` and
-    :attr:`is_ready`. The ledger's ``deliver()`` delivers the events.
+    :attr:`is_ready`. The events are delivered by the ledger's ``deliver()``.
     """
 
     def __init__(self, ledger: PauseLedger, topic: str) -> None:
@@ -40,7 +42,7 @@ class TopicAlarms:
         self.is_ready = False
 
     def lost(self, reason: str) -> None:
-        """Note that the topic cannot be read; the reader calls this after each failure."""
+        """Handle a failure to read the topic; the reader calls this after each failure."""
         self.is_ready, self._read_at = False, None
         now, _ = self._ledger.now()
         if self._lost_at is None:
@@ -52,11 +54,11 @@ class TopicAlarms:
 
     def read(self, holds: int, seconds: float) -> bool:
         """
-        Note that the topic has been read to its end; the reader calls this repeatedly.
+        Handle reaching the end of the topic; the reader calls this repeatedly.
 
         Args:
             holds: the number of holds in force.
-            seconds: the time that reading took.
+            seconds: how long reading took.
 
         Returns:
             Whether this call made the topic ready.
@@ -82,7 +84,7 @@ class TopicAlarms:
         return True
 
     def recreated(self, one: RecreatedTopic) -> None:
-        """Emit the event that the topic was recreated or has lost records."""
+        """Emit an event saying that the topic was recreated or has lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
             topic=one.topic,
@@ -103,7 +105,7 @@ class TopicAlarms:
             self._advise("; ".join(advice))
 
     def trusted(self) -> None:
-        """Emit once that the topic is not checked because of ``trust_topic=True``."""
+        """Emit, only once, that the topic is not checked because of ``trust_topic=True``."""
         self._advise(
             f"Control(trust_topic=True) skips the check: run safeconsumer doctor to see "
             f"whether {self._topic} is compacted; a topic that is not loses holds"

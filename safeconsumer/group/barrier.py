@@ -1,4 +1,4 @@
-"""Keeps assigned partitions gated until the control topics are read to their current end."""
+"""Keeps assigned partitions gated until the control topics are read up to their ends."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -19,19 +19,19 @@ Ask = Callable[[Callable[[Offsets | None], object]], object]
 @frozen(eq=False)
 class _Waiting:
     """
-    Gated partitions, and the offsets to read before their gate opens.
+    Partitions that share a gate, and the offsets to read before it opens.
 
     Attributes:
         owned: the gated partitions, with their new ownerships.
         since: when the gate closed, in seconds on the monotonic clock.
-        ends: the control topics' end offsets, requested after that; None until they are
-            known.
-        floor: the offsets that were applied when the ends were requested; a topic that
-            was not recreated does not end below them.
-        is_asked: whether the request for the ends is pending.
+        ends: the control topics' end offsets, requested after the gate closed; None
+            until they are known.
+        floor: the offsets up to which records were applied when the ends were
+            requested; an end below them means that the topic was recreated.
+        is_asked: whether a request for the ends is pending.
         is_open: whether the gate opened because ``run_after`` seconds had passed. The
             barrier still requests the ends; until the topics are read up to them, the
-            partitions flow but are not moved.
+            partitions are delivered but resets are not carried out.
     """
 
     owned: Owned
@@ -42,24 +42,25 @@ class _Waiting:
     is_open: bool = False
 
     def is_plausible(self, ends: Offsets) -> bool:
-        """Return whether these can be the ends of the topics that were read until now."""
+        """Return whether these end offsets are possible if no topic was recreated."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 
 class Barrier:
     """
-    Opens each control gate of the ledger once the member obeys all earlier holds.
+    Opens each control gate in the ledger once the member obeys all earlier holds.
 
-    A hold acknowledged before an assignment has an offset below the end that is
-    requested *after* the assignment, so it is applied before the gate opens.
+    A hold that was acknowledged before an assignment has an offset below the end offset
+    that is requested *after* the assignment, so the hold is applied before the gate
+    opens.
 
     Args:
-        ledger: the ledger that has the gates.
+        ledger: the ledger that contains the gates.
         run_after: seconds after which a gate opens even if the topics are not read to
             their ends; None for never.
 
-    Thread rules: any thread. The ledger and the clients are never called with the lock
-    held.
+    Thread rules: any thread. The barrier never calls the ledger or the clients while it
+    holds its lock.
     """
 
     def __init__(self, ledger: PauseLedger, run_after: float | None) -> None:
@@ -72,20 +73,20 @@ class Barrier:
         self._ask: Ask | None = None
 
     def is_waiting(self) -> bool:
-        """Return whether a gate waits for records to be read."""
+        """Return whether a gate is still closed until records are read."""
         return not all(one.is_open for one in tuple(self._waiting.values()))
 
     def unread(self) -> frozenset[TopicPartition]:
-        """Return the partitions for which the control topics are not read to their ends."""
+        """Return the partitions whose required control records have not all been read."""
         waiting = tuple(self._waiting.values())
         return frozenset(tp for one in waiting for tp in one.owned)
 
     def close(self, owned: Owned) -> None:
         """
-        Note gated partitions, and request the ends to read before the partitions flow.
+        Register gated partitions, and request the end offsets to read before they open.
 
-        The ledger calls this method at an assignment, under the client's locks, so it
-        does not block.
+        The ledger calls this method during an assignment, under the client's locks, so
+        the method does not block.
         """
         now, _ = self._ledger.now()
         with self._lock:
@@ -98,10 +99,11 @@ class Barrier:
 
     def connect(self, ask: Ask, applied: Offsets) -> None:
         """
-        Start to request ends and to open gates; the reader is at these offsets.
+        Start to request end offsets and to open gates.
 
-        The ends that an earlier connection requested are requested again, because the
-        topics may have been recreated.
+        End offsets from an earlier connection are requested again, because the topics
+        may have been recreated. ``applied`` has the offsets that the reader has
+        reached.
         """
         with self._lock:
             self._ask = ask
@@ -113,17 +115,17 @@ class Barrier:
         self.ask_again()
 
     def disconnect(self) -> None:
-        """Open no more gates, even if answers still arrive."""
+        """Stop opening gates, even if answers still arrive."""
         with self._lock:
             self._ask = None
 
     def ask_again(self) -> None:
-        """Request all unknown ends again, except those with a pending request."""
+        """Request all end offsets that are unknown and have no pending request."""
         for number in tuple(self._waiting):
             self._ask_for(number)
 
     def applied(self, offsets: Offsets) -> None:
-        """Note that the member obeys all records below these offsets."""
+        """Record that the member obeys all records below these offsets, and open gates."""
         with self._lock:
             self._applied = dict(offsets)
         self._open_ready()
@@ -160,9 +162,9 @@ class Barrier:
         with self._lock:
             one = self._waiting.get(number)
             if one is None or ask is not self._ask:
-                return  # the answer belongs to an earlier connection
+                return  # the answer is from an earlier connection
             if ends is not None and not one.is_plausible(ends):
-                ends = None  # a topic was recreated, which the reader will notice
+                ends = None  # a topic was recreated; the reader will notice that
             self._waiting[number] = evolve(one, ends=ends, is_asked=False)
         self._open_ready()
 

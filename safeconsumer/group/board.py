@@ -1,12 +1,12 @@
 """
 Folds the records of the holds topic and the status topic for all groups.
 
-Commands and the console feed a board step by step with the records that they read, and
-show a :class:`~safeconsumer.group.view.View` of a group. The board makes no requests:
+Commands and the console feed the records that they read to a board, and show a
+:class:`~safeconsumer.group.view.View` of a group. The board does not send any requests:
 
 1. :meth:`Board.feed` applies records.
-2. :meth:`Board.update` computes the broker's time and, from that, which members report.
-   Views show the state of the last update.
+2. :meth:`Board.update` computes the broker's time, and from that which members have
+   reported recently. Views show the state at the last update.
 3. :meth:`Board.view` returns a view of one group, with the cluster's answers about it.
 """
 
@@ -29,18 +29,19 @@ from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import time_of
 from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
 
-# Seconds without a report after which a member is gone, or cannot reach the broker.
+# Seconds without a report after which a member counts as gone or cut off from the
+# broker.
 SILENT_AFTER = 15.0
 # Seconds for which views name a member that no longer reports: Kafka lists a killed
 # member until its session times out, after 45 s by default. A member that Kafka does
 # not list, and that has not reported that it stopped, may be frozen and continue later.
-# During this time the state of its partitions is unknown, except for those that it
-# reported as quiet by a hold that is still in force. A process that is frozen for
-# longer leaves no trace.
+# During this time the state of its partitions is unknown, except for partitions that it
+# reported as quiet because of a hold that is still in force. A process that stays
+# frozen for longer cannot be noticed.
 NAMED_FOR = 4 * SILENT_AFTER
-# Seconds after which a report is dropped, even if no update follows.
+# Seconds after which a report is dropped even if update() is never called.
 _KEPT_FOR = 10 * NAMED_FOR
-# Kafka's TimestampType of a record whose timestamp the broker has set.
+# Kafka's TimestampType for a record whose timestamp the broker has set.
 _LOG_APPEND_TIME = 1
 
 
@@ -49,11 +50,11 @@ _LOG_APPEND_TIME = 1
 
 @define(eq=False)
 class _LastReport:
-    """The last record of one reporter; few of these records are ever decoded."""
+    """The last report from one member or stream, decoded only on first access."""
 
     at: float
     value: bytes | None
-    taken_at: float  # when we read it, by our monotonic clock
+    taken_at: float  # when the report was read, by our monotonic clock
 
     @cached_property
     def report(self) -> Report | None:
@@ -65,13 +66,13 @@ class _LastReport:
 @frozen(kw_only=True)
 class Readable:
     """
-    The readable part of the topics.
+    Which of the control topics could be read, and how far.
 
     Attributes:
-        ends: by topic name, the offset up to which the holds topic is read; None if it
-            is not read.
-        reports_are_read: whether the members' reports are read.
-        unread: the parts that cannot be read, each with the reason, as text.
+        ends: by topic name, the offset up to which the holds topic was read; None if it
+            could not be read.
+        reports_are_read: whether the members' reports could be read.
+        unread: the parts that could not be read, each with the reason, as text.
     """
 
     ends: Mapping[str, int] | None
@@ -85,14 +86,14 @@ class _OfGroup:
     The records about one group.
 
     Attributes:
-        holds: the holds that are not lifted, including expired ones.
+        holds: all holds that have not been lifted, including expired ones.
         reports: the last report of each member or stream that reported recently.
         lost_streams: the last reports of streams that no longer report, or were stopped
             during a batch.
         former_reports: the last reports of members that no longer report, or have
             stopped.
-        lost: those of ``former_reports`` whose member may still process records,
-            whether Kafka lists it or not.
+        lost: the reports in ``former_reports`` whose members may still process records,
+            even if Kafka does not list them.
     """
 
     holds: list[HoldRecord] = field(factory=list)
@@ -107,23 +108,24 @@ class _OfGroup:
 
 class Board:
     """
-    All control records that were read so far, folded by group.
+    The holds and reports of every group, built from the control records read so far.
 
     Thread rules: not thread-safe; a caller that shares a board between threads must
     lock.
 
     Args:
         settings: the names of the topics, and the allowed clock skew.
-        clock: computes the broker's time.
-        max_records: the maximum number of records of the holds topic to keep; None for
-            all.
+        clock: estimates the broker's time.
+        max_records: the maximum number of records from the holds topic to keep; None
+            for no limit.
 
     Attributes:
-        records: the last records of the holds topic in order, including tombstones.
+        records: the last records from the holds topic in order, including tombstones.
         positions: the offsets below which all records were applied.
         reported_at: the time of the newest report; 0.0 if there is none.
-        times: the times of the last update.
-        has_reporters: whether a member had reported recently at the last update.
+        times: the clock readings at the last update.
+        has_reporters: whether, at the last update, the broker's time was known from
+            reports.
     """
 
     def __init__(
@@ -150,11 +152,11 @@ class Board:
     # ------------------------------------------------------------ feeding
 
     def keep_all_records(self) -> None:
-        """Keep every record of the holds topic from now on, for a history."""
+        """Keep every further record from the holds topic, for a history."""
         self.records = deque(self.records)
 
     def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
-        """Note that topics were recreated; their holds stay in force."""
+        """Record that topics were recreated; their holds stay in force."""
         if any(one.topic == self._holds_topic for one in remade):
             self._fold.topic_recreated()
             self._is_remade = True
@@ -164,7 +166,7 @@ class Board:
         polled: Mapping[str, Iterable[Any]],
         positions: Mapping[TopicPartition, int],
     ) -> None:
-        """Apply polled records, by topic, and note the positions after them."""
+        """Apply polled records, given by topic, and save the positions after them."""
         for name, records in polled.items():
             if name == self._holds_topic:
                 self._take_holds(records)
@@ -186,10 +188,10 @@ class Board:
     @property
     def proven(self) -> float:
         """
-        The newest timestamp that the broker has given a record; 0.0 if there is none.
+        The newest timestamp that the broker set on a record; 0.0 if there is none.
 
-        Records of a topic without ``LogAppendTime`` have the timestamps of the hosts
-        that wrote them, which prove nothing.
+        Without ``LogAppendTime``, record timestamps come from the hosts that wrote the
+        records and are not proof.
         """
         reported_at = self.reported_at if self._reports_are_timed else 0.0
         return max(reported_at, self._written_at)
@@ -200,7 +202,7 @@ class Board:
         self._reports_are_timed = _is_timed(record)
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
-        self._last.pop(record.key, None)  # the newest report comes last
+        self._last.pop(record.key, None)  # keeps the newest report last
         self._last[record.key] = _LastReport(
             at or 0.0, record.value, self._clock.passed()
         )
@@ -214,7 +216,7 @@ class Board:
 
     @property
     def ends(self) -> dict[str, int]:
-        """By topic name, the offset below which the holds topic was applied."""
+        """By topic name, the offset up to which the holds topic's records were applied."""
         at = self.positions.get(TopicPartition(self._holds_topic, 0))
         return {} if at is None else {self._holds_topic: at}
 
@@ -225,9 +227,10 @@ class Board:
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Return the holds of one group, or of all groups, that are not lifted.
+        Return the holds of one group, or of all groups, that have not been lifted.
 
-        The result includes holds that the topic lost when it was recreated.
+        The result includes holds that are missing from the topic because it was
+        recreated.
         """
         return self._fold.holds(group)
 
@@ -235,12 +238,12 @@ class Board:
 
     def update(self, listen: Callable[[], float | None] | None = None) -> None:
         """
-        Update the state that views show.
+        Recompute the state that views show.
 
         Args:
-            listen: waits for one more report if the clocks differ, and returns its
-                time, or None if no report came. Without ``listen`` the update does not
-                wait.
+            listen: called if the clocks differ; waits for one more report and returns
+                its time, or None if no report arrived. Without ``listen``, the update
+                does not wait.
         """
         wall = self._clock.wall()
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
@@ -283,14 +286,14 @@ class Board:
                 of_group.former_reports.append(one)
                 if not is_done and self._may_be_alive(last, now):
                     of_group.lost.append(one)
-            elif not is_done:  # the batch of the stopped stream runs again
+            elif not is_done:  # the stopped stream's batch will run again
                 of_group.lost_streams.append(one)
         for of_group in groups.values():
             of_group.reports.sort(key=lambda one: (one.client_id, one.member))
 
     def _may_be_alive(self, last: _LastReport, now: float) -> bool:
-        # If no report shows the broker's time, our own clock counts, with the allowed
-        # skew.
+        # If no report shows the broker's time, this machine's clock is used, with the
+        # allowed skew.
         clock = self._clock
         moment, late = (now, 0.0) if clock.is_sure else (clock.wall(), self._skew)
         age = max(moment - last.at, clock.passed() - last.taken_at)
@@ -300,7 +303,7 @@ class Board:
 
     @property
     def groups(self) -> set[str]:
-        """The groups that have holds, or members or streams that may still exist."""
+        """The groups that have holds, or whose members or streams may still be running."""
         return {
             name
             for name, one in self._groups.items()
@@ -315,10 +318,10 @@ class Board:
     @property
     def read_until(self) -> float:
         """
-        The time up to which the topics were read, as far as records prove it.
+        The latest time up to which the topics are proven to have been read.
 
-        This machine's clock counts if it agrees with the broker's. If no member reports
-        the broker's time, the time of the newest record counts.
+        This is the time by this machine's clock if that clock agrees with the broker's,
+        and otherwise the newest time that a record proves.
         """
         now, wall = self.times.now, self.times.wall
         is_right = now is not None and abs(wall - now) <= AGREE
@@ -326,7 +329,7 @@ class Board:
 
     @property
     def remade(self) -> tuple[str, ...]:
-        """The holds topic, if it was recreated and still lacks holds."""
+        """The holds topic, if it was recreated and holds are still missing from it."""
         reports = (report for one in self._groups.values() for report in one.reports)
         now = self.times.proven
         lacks = any(one.kept for one in reports) or any(
@@ -352,9 +355,10 @@ class Board:
 
         Args:
             group: the group.
-            survey: the cluster's answers about it.
-            readable: the part of the topics that can be read.
-            moves: the committed offsets that silent members have moved.
+            survey: the cluster's answers about groups.
+            readable: which parts of the control topics could be read.
+            moves: the held partitions whose committed offset a silent member has
+                advanced.
         """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
         facts = survey.facts.get(group, NOT_READ)
@@ -390,13 +394,13 @@ class Board:
 
 def is_live(at: float, now: float) -> bool:
     """
-    Return whether a report still counts; both times are by the broker's clock.
+    Return whether a report is recent enough to count; both times are broker times.
 
-    A report later than now was written before that clock was set back.
+    A report from the future was written before that clock was set back.
     """
     return abs(now - at) <= SILENT_AFTER
 
 
 def _is_timed(record: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
-    """Return whether the broker has set a record's timestamp."""
+    """Return whether the broker set a record's timestamp."""
     return bool(record.timestamp_type == _LOG_APPEND_TIME)

@@ -1,9 +1,9 @@
-"""Estimates the broker's time for a member from the acknowledgements of its reports."""
+"""Estimates the broker's time from the acknowledgements of a member's reports."""
 
 import threading
 from collections.abc import Callable
 
-# Seconds; a smaller change of the estimate does not move any deadline.
+# Seconds; a smaller change of the estimate does not change any deadline.
 _FINE = 0.25
 # Seconds of failing reports after which a member no longer waits for the broker's time.
 _PATIENCE = 30.0
@@ -11,26 +11,27 @@ _PATIENCE = 30.0
 
 class BrokerClock:
     """
-    Compares the broker's clock with this process's monotonic clock.
+    Estimates the broker's time relative to this process's monotonic clock.
 
     The broker adds its timestamp to a report after the report is sent and before it is
-    acknowledged. At the acknowledgement the broker's clock therefore shows that time or
-    a later one. A deadline counted from that time is never reached early, and at most
-    one round trip late.
+    acknowledged. When the acknowledgement arrives, the broker's clock therefore shows
+    that time or later. A deadline computed from that timestamp is never reached early,
+    and at most one round trip late.
 
-    Until the first acknowledgement the time is unknown, and no hold expires. If the
-    broker's time cannot be known, because there are no reports, reports are refused or
-    their topic keeps producers' times, this machine's own clock is used.
+    Until the first acknowledgement the time is unknown, and no hold expires. This
+    machine's own clock is used if the broker's time cannot be known, because the member
+    sends no reports, its reports are refused, or their topic keeps producers'
+    timestamps.
 
-    Thread rules: any thread; ``on_change`` and ``on_measure`` are called without a lock
-    held.
+    Thread rules: any thread; no lock is held while ``on_change`` and ``on_measure``
+    run.
 
     Args:
         is_reporting: whether this member will write reports.
-        on_measure: called with the arguments of each :meth:`acknowledged`.
+        on_measure: called with the arguments of each call of :meth:`acknowledged`.
 
     Attributes:
-        is_settled: whether the clock that decides when holds expire is chosen.
+        is_settled: whether it is decided which clock determines when holds expire.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class BrokerClock:
 
     def acknowledged(self, at: float, sent: float, received: float) -> None:
         """
-        Note the timestamp that the broker has given to a report.
+        Record the timestamp that the broker has set on a report.
 
         Args:
             at: the broker's time, seconds since the epoch.
@@ -73,8 +74,8 @@ class BrokerClock:
         least, most = at - received, at - sent
         with self._lock:
             ahead = self._ahead
-            # An estimate between the two bounds is kept, so that not every report
-            # changes it.
+            # Keep an estimate within the two bounds, so that it does not change with
+            # every report.
             if ahead is not None and least - _FINE <= ahead <= most:
                 return
             self._ahead, self.is_settled = least, True
@@ -82,7 +83,7 @@ class BrokerClock:
 
     def failed(self, now: float, *, is_final: bool = False) -> None:
         """
-        Note that a report failed, or that its acknowledgement had no broker time.
+        Record that a report failed, or was acknowledged without a broker timestamp.
 
         Args:
             now: the time on our monotonic clock.

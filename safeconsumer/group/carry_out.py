@@ -1,14 +1,14 @@
 """
-Carries out exactly the plan that the operator agreed to, once, or writes no record.
+Carries out exactly the plan that the operator agreed to, or does not write any record.
 
 1. The module reads the holds again on the connection that writes, because the view from
    which the shown plan was made may be old: a follower that loses its connection
    notices the loss late.
-2. The module makes the plan again from these holds. If the result of the plan exists
-   already, the module writes no record: the same form was sent twice, or another
-   operator made the same change.
-3. If the digest of the plan is not that of the agreed plan, the module writes no
-   record.
+2. The module makes the plan again from these holds. If the holds already are as
+   planned, the module does not write any record, because the same form was sent twice
+   or another operator made the same change.
+3. If the digest of this plan differs from that of the agreed plan, the module does not
+   write any record.
 """
 
 from collections.abc import Callable
@@ -36,12 +36,12 @@ from safeconsumer.holds.hold import OPERATOR
 
 class PlanChangedError(Exception):
     """
-    A plan is not the one that was agreed to; nothing was written.
+    The plan differs from the one that the operator agreed to; nothing was written.
 
-    Make the plan again, and show it.
+    The caller should show the new plan and ask again.
 
     Attributes:
-        plan: the plan as it would be now.
+        plan: the new plan.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -56,7 +56,7 @@ class Done:
 
     Attributes:
         plan: the plan, as it was made right before the write.
-        acknowledged: the written records; empty if the plan was done already.
+        acknowledged: the written records; empty if nothing had to be written.
     """
 
     plan: Plan
@@ -64,7 +64,7 @@ class Done:
 
     @property
     def was_held(self) -> frozenset[ControlKey]:
-        """The lifted holds that were in force before, on the topic or only at members."""
+        """The lifted holds that were in force before, on the topic or only in members."""
         there = {(one.owner, one.key.scope) for one in self.plan.own}
         there |= {(one.owner, one.scope) for one in self.plan.kept}
         return frozenset(
@@ -74,7 +74,7 @@ class Done:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the result as plain JSON values."""
+        """Return the outcome as plain JSON values."""
         plan = self.plan
         if isinstance(plan.action, Lift):
             was_held = self.was_held
@@ -113,18 +113,18 @@ def carry_out(
     agrees: Callable[[Plan], bool],
 ) -> Done:
     """
-    Write the changes of an action; each is acknowledged by all replicas on return.
+    Write the records for an action, and wait until all replicas acknowledge them.
 
     Args:
         operator: the connection.
         view: the group as it was shown.
         action: the action.
         cluster: lists groups and topics.
-        agrees: returns whether the plan is the agreed one; called right before the
-            write. If it raises, no record is written.
+        agrees: called right before the write; returns whether the operator agreed to
+            this plan. If it raises, no record is written.
 
     Raises:
-        PlanChangedError: the plan is not the one that was agreed to.
+        PlanChangedError: the plan differs from the one that the operator agreed to.
         HoldSettingError: a hold can no longer be extended.
         ControlWriteError: a change was not acknowledged; running the action again is
             safe.

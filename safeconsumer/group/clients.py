@@ -1,4 +1,4 @@
-"""Makes the kafka-python clients that members and commands use for the control topics."""
+"""Creates the kafka-python clients that members and commands use for the control topics."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ from safeconsumer.group.fold import RawRecord, raw_record
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.topics import Facts
 
-# The settings for the connection and the login; others are not copied.
+# The settings for connection and authentication; others are not copied.
 _CONNECTION = (
     "api_version",
     "bootstrap_servers",
@@ -53,7 +53,7 @@ _PREFIXES = ("sasl_", "security_", "ssl_")
 
 # If an acknowledgement is lost and the client retries the record, the retry silently
 # undoes any later write of another client to the same key. Idempotence would prevent
-# that, but brokers before Kafka 2.8 require a separate right for it.
+# that, but brokers before Kafka 2.8 require a separate permission for it.
 WRITING: Mapping[str, Any] = {
     "acks": "all",
     "enable_idempotence": False,
@@ -61,8 +61,8 @@ WRITING: Mapping[str, Any] = {
     "transactional_id": None,
 }
 
-# Users must not set these: control clients join no group, and they read and write
-# bytes.
+# Users must not set these, because control clients do not join a group, and read and
+# write plain bytes.
 _NOT_TO_CHOOSE = frozenset(
     {
         *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
@@ -89,8 +89,8 @@ _REFUSED = (
     kafka_errors.TopicAuthorizationFailedError,
 )
 
-# Milliseconds, for an admin client that queries one broker after another. While it
-# waits for a silent broker, the answers of the other brokers must not become too old.
+# Milliseconds, for an admin client that queries one broker after another. The other
+# brokers' answers must not become too old while it waits for a silent broker.
 HASTY: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
     "request_timeout_ms": 3_000,
@@ -99,10 +99,10 @@ HASTY: Mapping[str, Any] = {
 
 def check(names: Iterable[str]) -> None:
     """
-    Check that control clients may have settings with these names.
+    Check that users may set all settings with these names for control clients.
 
-    kafka-python checks the values when a client is made. If it rejects a value, the
-    control topics are unavailable for that reason.
+    kafka-python checks the values only when a client is created. If it rejects a value,
+    the control topics count as unavailable.
 
     Raises:
         ControlSettingError: kafka-python does not know a name, or a user must not set it.
@@ -126,7 +126,7 @@ def connection(
 
     Args:
         configs: the consumer's configuration.
-        more: settings that differ for control clients, as ``Control`` has checked them.
+        more: settings that differ for control clients, already checked by ``Control``.
         name: the suffix of the ``client_id``.
     """
     known = KafkaConsumer.DEFAULT_CONFIG
@@ -146,7 +146,7 @@ def connection(
 
 
 def reader(base: Mapping[str, Any]) -> SafeConsumer:
-    """Make a client that reads control topics, or requests first and end offsets."""
+    """Create a client that reads control topics, or requests first and end offsets."""
     defaults = {
         "kafka_client": NoTopicsClient,
         "auto_offset_reset": "none",
@@ -156,7 +156,7 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
         "max_partition_fetch_bytes": 4 << 20,
         "max_poll_records": 10_000,
         "metadata_max_age_ms": 30_000,
-        "metrics_enabled": False,  # no program can read this client's metrics
+        "metrics_enabled": False,  # nobody can read this client's metrics
         "group_id": None,
     }
     return SafeConsumer(log=False, **{**defaults, **base})
@@ -168,13 +168,14 @@ def producer(
     kind: type[KafkaProducer] = UntracedProducer,
 ) -> KafkaProducer:
     """
-    Make a client that writes control records, each acknowledged by all replicas.
+    Create a client that writes control records, each acknowledged by all replicas.
 
-    The client sends each record once: only the caller knows whether it may be sent again.
-    Records are compressed, since a report may name thousands of partitions.
+    The client sends each record once, because only the caller knows whether a record
+    may be sent again. Records are compressed, because a report may name thousands of
+    partitions.
 
     Args:
-        base: the settings of the connection.
+        base: the settings for the connection.
         timeout: seconds after which a write has failed.
         kind: the class of the client.
     """
@@ -197,7 +198,7 @@ def producer(
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
-    """Make a client that queries groups, topics and the settings of topics."""
+    """Create a client that queries groups, topics and topic settings."""
     fitting = _fitting(KafkaAdminClient, base)
     defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MS, "kafka_client": ClosingClient}
     settings = {**defaults, **fitting}
@@ -211,10 +212,11 @@ def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: 
 
 class Queries:
     """
-    Clients that query brokers, each made when it is first needed.
+    Clients that query brokers, each created when it is first needed.
 
-    A pending fetch keeps a reading consumer's connection busy, so a separate consumer
-    requests offsets. The object is a context manager that closes both clients.
+    Offsets are requested by a separate consumer, because a pending fetch keeps the
+    reading consumer's connection busy. A ``Queries`` object is a context manager that
+    closes both clients.
 
     Thread rules: one thread at a time.
 
@@ -250,10 +252,10 @@ class Queries:
     @contextmanager
     def renewed(self) -> Iterator[SafeConsumer]:
         """
-        Lend the consumer to a ``with`` block, and close it if the block fails.
+        Yield the consumer, and close it if the ``with`` block raises.
 
-        After a failure the consumer may have read part of an answer, so the next
-        request makes a new consumer.
+        After a failure the consumer may have read only part of an answer, so the next
+        request creates a new consumer.
         """
         try:
             yield self.consumer
@@ -262,7 +264,7 @@ class Queries:
             raise
 
     def close(self) -> None:
-        """Close the clients; the next request makes new ones."""
+        """Close the clients; the next request creates new ones."""
         self._close_consumer()
         made, self._admin = self._admin, None
         if made is not None:
@@ -276,7 +278,7 @@ class Queries:
 
 class StockHoldsTopic:
     """
-    Reads a holds topic with kafka-python, for a member or for a stream's plans.
+    Reads a holds topic with kafka-python, for a member or for a Spark stream.
 
     The class implements :class:`~safeconsumer.group.control_clients.HoldsTopic` and
     :class:`~safeconsumer.spark.clients.HoldsTopic`.
@@ -299,14 +301,14 @@ class StockHoldsTopic:
         return self._reader.is_complete
 
     def facts(self, until: float = math.inf) -> Facts:  # noqa: ARG002 - its client has a timeout
-        """Return the topic's settings; raise if it is missing or may not be read."""
+        """Return the topic's settings; raise if the topic is missing or may not be read."""
         with admin(self._base) as asked:
             described_topics.require_readable(asked, self._name)
             (found,) = described_topics.describe(asked, [self._name])
         return found
 
     def begin(self, until: float = math.inf) -> tuple[RecreatedTopic, ...]:  # noqa: ARG002 - as above
-        """Connect unless connected; return the topic if it was recreated."""
+        """Connect if there is no connection yet; return the topic if it was recreated."""
         if self._query_consumer is None:
             self._query_consumer = reader(self._base)
             self._query_consumer.assign([self._partition])
@@ -326,7 +328,7 @@ class StockHoldsTopic:
         EndOffsets(self._query_consumer).ask([self._partition], _ASK_TIMEOUT_MS, take)
 
     def wake(self) -> None:
-        """End the wait of a running :meth:`turn`."""
+        """Make a running :meth:`turn` stop waiting."""
         self._reader.wake()
 
     def close(self) -> None:
@@ -339,7 +341,7 @@ class StockHoldsTopic:
 
 
 class _NoStatusTopicError(kafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]  # kafka-python is untyped
-    """The status topic does not exist, or a broker temporarily reports that."""
+    """The status topic does not exist, or a broker temporarily reports it as missing."""
 
 
 class StockReports:
@@ -360,12 +362,12 @@ class StockReports:
         return int(future.get(WRITE_SECONDS).timestamp)
 
     def close(self) -> None:
-        """Drop the producer without waiting for its end."""
+        """Drop the producer without waiting until it has stopped."""
         producers.end(self._producer, 0.0)
 
 
 def status_topic(base: Mapping[str, Any], name: str) -> StatusTopic:
-    """Return the writer of a status topic; it connects at the first report."""
+    """Return an object that writes to a status topic; it connects at the first report."""
     return StatusTopic(
         partial(StockReports, base, name),
         is_missing=lambda one: isinstance(one, _NoStatusTopicError),
@@ -378,11 +380,11 @@ def control_clients(
     configs: Mapping[str, Any], more: Mapping[str, Any]
 ) -> ControlClients:
     """
-    Return the control clients of a consumer with this kafka-python configuration.
+    Return the control clients for a consumer with this kafka-python configuration.
 
     Args:
         configs: the consumer's configuration.
-        more: settings that differ for control clients, as ``Control`` has checked them.
+        more: settings that differ for control clients, already checked by ``Control``.
     """
     base = connection(configs, more, "control")
     return ControlClients(

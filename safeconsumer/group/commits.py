@@ -1,9 +1,9 @@
 """
-Finds held partitions that are consumed by a member that does not report.
+Finds held partitions that are still consumed by members that do not report.
 
-A member that does not report is visible only by its commits. Kafka does not count a
-consumer that assigns partitions to itself as a member; if that consumer does not
-report, it is invisible.
+The only evidence of what a silent member does is its commits. Kafka does not count a
+consumer that assigns partitions to itself as a member; if such a consumer does not
+report, it cannot be found at all.
 """
 
 import time
@@ -15,25 +15,25 @@ from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts
 
-# Seconds for which a move counts, because a consumer may commit rarely.
+# Seconds for which a move counts; this is long because a consumer may commit rarely.
 _MOVED_FOR = 30.0
 
 
-# Seconds within which members obey a hold; a later delivery ignores the hold.
+# Seconds within which members must obey a hold; any later delivery disobeys the hold.
 _OBEYED_AFTER = 10.0
 
 
 @frozen
 class Move:
     """
-    A committed offset that moved while its partition was held.
+    A committed offset that advanced while its partition was held.
 
     Attributes:
-        before: the earlier offset; or an offset that the group had not passed when the
-            hold was placed.
+        before: the offset before the move or, in a single view, an offset that the
+            group had not passed when the hold was placed.
         after: the current offset.
-        is_proven: whether the move is proven to be recent; otherwise the offset is only
-            known to be past records whose timestamps are later than the hold.
+        is_proven: whether the move is proven to be recent; if not, the offset is only
+            known to be past records with timestamps later than the hold.
     """
 
     before: int
@@ -45,15 +45,15 @@ def times_to_look_up(
     now: float, since: Mapping[TopicPartition, float]
 ) -> tuple[Mapping[TopicPartition, float], Mapping[TopicPartition, float]]:
     """
-    Return the times for which :func:`moved_at_once` needs the first offsets.
+    Return the times whose first offsets :func:`moved_at_once` needs.
 
     Args:
         now: the broker's time, in seconds since the epoch.
-        since: by partition, when its oldest hold was placed.
+        since: by partition, the time when its oldest hold was placed.
 
     Returns:
-        By partition, the time from which members obey its hold; and the later of that
-        time and the start of the last 30 seconds.
+        By partition, the time from which members must obey its hold; and a second
+        mapping with the later of that time and 30 seconds ago.
     """
     held = {tp: one + _OBEYED_AFTER for tp, one in since.items()}
     held = {tp: one for tp, one in held.items() if one < now}
@@ -67,19 +67,19 @@ def moved_at_once(
     timed: AbstractSet[str],
 ) -> dict[TopicPartition, Move]:
     """
-    Return the held partitions whose committed offset moved, from one view of a group.
+    Return the held partitions whose committed offset advanced, from a single view.
 
-    A committed offset past a record that was written during a hold has moved under the
-    hold. The move is proven if the broker set the record's timestamp
-    (``LogAppendTime``) and the timestamp is recent: a member that has left may have
-    passed an older record.
+    If the committed offset is past a record that was written during a hold, the offset
+    was moved during the hold. The move is proven if the broker set the record's
+    timestamp (``LogAppendTime``) and the timestamp is recent. An older record may have
+    been passed by a member that has left.
 
     Args:
         committed: the committed offsets.
-        held: by partition, the first offset at or after the time from which its hold is
-            obeyed.
-        recent: likewise, for the recent times.
-        timed: the topics whose records have the broker's timestamps.
+        held: by partition, the first offset at or after the time from which members
+            must obey its hold.
+        recent: the same for the recent times.
+        timed: the topics whose record timestamps are set by the broker.
     """
     found: dict[TopicPartition, Move] = {}
     for tp, first in held.items():
@@ -95,7 +95,7 @@ def moved_at_once(
 class _LastCommit:
     offset: int
     since: float
-    # The silent member that owned the held partition; None if there was none.
+    # The id of the silent member that owned the held partition; None if there was none.
     by: str | None
     # Whether this is the first offset seen with that member, which may be older than
     # the hold.
@@ -105,7 +105,7 @@ class _LastCommit:
 
 class CommitWatch:
     """
-    Remembers the committed offsets of groups, for a caller that queries repeatedly.
+    Remembers the committed offsets of groups between the queries of a caller.
 
     Thread rules: not thread-safe; a caller that shares a watch between threads must
     lock.
@@ -122,12 +122,12 @@ class CommitWatch:
         self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, Move]:
         """
-        Note a group's offsets; return the held partitions that silent members moved.
+        Store a group's offsets; return the held partitions that silent members moved.
 
         A move counts only between two calls that both find the partition held and owned
-        by the same silent member. The first such call is never the earlier of the two,
-        because a commit after it may be older than the hold or come from the previous
-        owner.
+        by the same silent member. The first call with that member is never the earlier
+        of the two, because a commit that becomes visible after it may be older than the
+        hold or come from the previous owner.
 
         Args:
             group: the group's name.
@@ -162,7 +162,7 @@ def _next(
         # 1. The cluster reports the offset.
         # 2. The member commits.
         # 3. An operator holds the partition.
-        # 4. This program reads the hold; the earlier commit did not disobey it.
+        # 4. This program reads the hold; the earlier commit did not violate the hold.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

@@ -1,4 +1,4 @@
-"""Defines the clients of any library with which members read and write control topics."""
+"""Defines library-independent interfaces for reading and writing control topics."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,18 +10,18 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 
-# Seconds within which a report must be acknowledged; after that the report has failed.
+# Seconds within which a report must be acknowledged; after that, it counts as failed.
 WRITE_SECONDS = 10
 
 
 @frozen
 class RecreatedTopic:
     """
-    A topic that was recreated, or lost records.
+    A topic that was recreated or has lost records.
 
     Attributes:
         topic: its name.
-        applied: the offset below which the old topic was read.
+        applied: the offset up to which the old topic was read.
         end: its current end offset.
     """
 
@@ -34,8 +34,8 @@ class HoldsTopic(Protocol):
     """
     Reads the holds topic, and queries the cluster about it.
 
-    After an exception the caller closes the object; the next :meth:`begin` connects
-    again and continues at the same offset.
+    After an exception, the caller closes the object; the next :meth:`begin` connects
+    again and resumes at the same offset.
 
     Thread rules: one thread; any thread may call :meth:`facts`, :meth:`ask_end` and
     :meth:`wake`.
@@ -50,14 +50,14 @@ class HoldsTopic(Protocol):
         """Whether the reader has reached the end that the topic had at :meth:`begin`."""
 
     def facts(self) -> Facts:
-        """Return the topic's settings; raise if it is missing or may not be read."""
+        """Return the topic's settings; raise if the topic is missing or may not be read."""
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was recreated, to be read from its start."""
+        """Connect; return the topic if it was recreated and is now read from its start."""
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """
-        Return the next records, waiting at most this many milliseconds.
+        Return the next records, waiting for at most ``wait_ms`` milliseconds.
 
         The call raises if the topic was recreated, or if the broker has not answered for
         five seconds.
@@ -65,17 +65,17 @@ class HoldsTopic(Protocol):
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:
         """
-        Request the topic's current end without blocking; ``answer`` is called later.
+        Request the topic's current end offset; ``answer`` is called with it later.
 
-        ``answer`` gets None if the broker did not answer, or if the topic was recreated
-        and its offsets started over.
+        The call does not block. ``answer`` gets None if the broker did not answer, or
+        if the topic was recreated and its offsets started over.
         """
 
     def wake(self) -> None:
-        """End the wait of a running :meth:`turn`, immediately or soon."""
+        """Make a running :meth:`turn` stop waiting, immediately or soon."""
 
     def close(self) -> None:
-        """Close the clients; a caller may call this twice."""
+        """Close the clients; a second call is allowed."""
 
 
 class ReportProducer(Protocol):
@@ -85,7 +85,7 @@ class ReportProducer(Protocol):
         """Write a report, wait for its acknowledgement, and return the broker's timestamp."""
 
     def close(self) -> None:
-        """Drop the producer without waiting for its end."""
+        """Drop the producer without waiting until it has stopped."""
 
 
 class StatusTopic:
@@ -95,13 +95,12 @@ class StatusTopic:
     Thread rules: one thread; any thread may call :meth:`close`.
 
     Args:
-        connect: makes a producer; raises if the topic does not exist.
+        connect: creates a producer; raises if the topic does not exist.
         is_missing: returns whether an error means that the topic does not exist.
-        is_refused: returns whether an error means that this client has no right to
-            write to the topic.
-        is_lasting: whether the producer itself reports a deleted topic, and is
-            therefore kept after other errors; otherwise the producer is dropped after
-            every error.
+        is_refused: returns whether an error means that this client may not write to the
+            topic.
+        is_lasting: whether the producer itself notices a deleted topic. Such a producer
+            is kept after other errors; any other producer is dropped after every error.
     """
 
     def __init__(
@@ -124,11 +123,12 @@ class StatusTopic:
         Args:
             key: the record's key.
             value: its value.
-            at_ms: its time in milliseconds since the epoch, which the broker replaces.
+            at_ms: its timestamp in milliseconds since the epoch, which the broker
+                replaces.
 
         Returns:
-            The time that the broker gave the record, in milliseconds, and the time when
-            the record was sent, in seconds on the monotonic clock.
+            The timestamp that the broker gave the record, in milliseconds, and the time
+            when the record was sent, in seconds on the monotonic clock.
         """
         if self._producer is None and not self._is_closed:
             self._producer = self._connect()
@@ -146,7 +146,7 @@ class StatusTopic:
             raise
 
     def close(self) -> None:
-        """Drop the producer; by now every report is acknowledged or late."""
+        """Drop the producer; every report has been acknowledged or is late by now."""
         self._is_closed = True
         self._drop()
 
@@ -159,15 +159,15 @@ class StatusTopic:
 @frozen(kw_only=True)
 class ControlClients:
     """
-    Makes the clients for the control topics, with the settings of a member's own client.
+    Creates the clients for the control topics from the settings of a member's client.
 
     Attributes:
         group_id: the member's group; None if it has none.
-        client_id: the member's name for people; empty if it has none.
-        holds_topic: returns the reader of the holds topic, which connects in
+        client_id: the member's client id, for people; empty if it has none.
+        holds_topic: returns a reader for the holds topic, which connects in
             ``begin()``.
-        status_topic: returns the writer of the status topic, which connects at the
-            first report.
+        status_topic: returns a writer for the status topic, which connects at the first
+            report.
     """
 
     group_id: str | None

@@ -1,4 +1,4 @@
-"""Queries brokers about topics: their existence, the right to read them, their settings."""
+"""Queries brokers about topics: whether they exist, who may read them, their settings."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ def readable(
     admin: KafkaAdminClient, settings: Control
 ) -> tuple[dict[str, object], list[Exception]]:
     """
-    Return the ids of the holds topic and the status topic, if they may be read.
+    Return the ids of those control topics that exist and may be read.
 
     Returns:
         The ids by topic name, and an error for each topic that cannot be read.
@@ -57,9 +57,9 @@ def readable(
 
 
 def _check_readable(described: Mapping[str, Any]) -> None:
-    # A principal that may only write to a topic can see the topic, but brokers refuse
-    # its fetches. Brokers before 2.3 do not report the operations that a principal may
-    # perform.
+    # A principal that may only write to a topic sees the topic in metadata, but brokers
+    # refuse its fetches. Brokers before 2.3 do not report which operations a principal
+    # may perform.
     name, allowed = described["name"], described.get("authorized_operations")
     if described["error_code"] == _REFUSED or (allowed and "READ" not in allowed):
         message = f"no right to read {name}: {ACLS}"
@@ -70,7 +70,7 @@ def _check_readable(described: Mapping[str, Any]) -> None:
 
 def describe(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
     """
-    Query the broker about topics.
+    Return the broker's description of each topic.
 
     Raises:
         KafkaError: the broker could not be queried.
@@ -98,10 +98,10 @@ def describe(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]
 
 def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float | None]:
     """
-    Return the seconds after which topics delete records by age; None for never.
+    Return, by topic, the seconds until records are deleted by age; None for never.
 
-    The result leaves out topics for which the broker gave no answer, and topics that
-    delete records only by size, because their time is unknown.
+    The result omits topics that the broker did not describe, and topics that delete
+    records only by size, because their retention time is unknown.
 
     Raises:
         KafkaError: the broker could not be queried.
@@ -118,7 +118,7 @@ def settings_of(
     admin: KafkaAdminClient, names: Iterable[str]
 ) -> dict[str, Mapping[str, str]]:
     """
-    Return the settings of topics; empty if this principal may not see them.
+    Return the settings of topics; empty if this principal may not see any.
 
     Raises:
         KafkaError: the broker could not be queried.
@@ -145,7 +145,7 @@ def _kept_for(settings: Mapping[str, str]) -> float | None:
 
 
 def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] | None:
-    # kafka-python turns the answer "not authorized" into empty settings.
+    # kafka-python returns empty settings if the broker answers "not authorized".
     if not configs:
         return None
     return {name: str(one["value"]) for name, one in configs.items()}

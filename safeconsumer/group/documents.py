@@ -49,12 +49,12 @@ def verdict_document(one: Verdict) -> dict[str, str]:
 
 def group_document(view: View) -> dict[str, Any]:
     """
-    Return the entry of a group in a list of groups as plain JSON values.
+    Return a group's entry in a list of groups as plain JSON values.
 
-    ``hold_count``, ``held`` and ``quiet`` are None while the holds topic is not read.
-    ``held`` and ``quiet`` are also None if the group has holds and none of its
-    partitions is known, because 0 would mean that there are none. ``flowing`` is None
-    if the holds topic is not read and no hold is known.
+    ``hold_count``, ``held`` and ``quiet`` are None if the holds topic could not be
+    read. ``held`` and ``quiet`` are also None if the group has holds but its partitions
+    are unknown, because 0 would mean that no partition is held or quiet. ``flowing`` is
+    None if the holds topic could not be read and no hold is known.
     """
     is_read = view.ends is not None
     is_covered = is_read and not (view.holds and view.has_unknown_rows)
@@ -78,9 +78,9 @@ def status_document(view: View) -> dict[str, Any]:
     """
     Return the whole status of a group as plain JSON values.
 
-    ``holds`` and ``by_partition`` are None if no hold is known and the holds topic is
-    not read; holds that were read before are still shown. ``by_partition`` is also None
-    if the group has holds and none of its partitions is known.
+    ``holds`` and ``by_partition`` are None if no hold is known and the holds topic
+    could not be read; holds that were read earlier are still shown. ``by_partition`` is
+    also None if the group has holds but its partitions are unknown.
     """
     has_holds = bool(view.holds) or view.ends is not None
     is_covered = has_holds and not (view.holds and view.has_unknown_rows)

@@ -1,11 +1,11 @@
-"""Parses and formats durations and times as people write them: ``90s``, ``1d12h``."""
+"""Parses and formats durations and times in human-readable form: ``90s``, ``1d12h``."""
 
 import re
 import time
 from datetime import UTC, datetime
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-LONGEST = 100 * 366 * 86400.0  # a century, which clocks and dates can represent
+LONGEST = 100 * 366 * 86400.0  # a century, which clocks and dates can still represent
 _SHORTEST = 0.001  # Kafka counts time in milliseconds
 _WHOLE = re.compile(r"([0-9]+(?:\.[0-9]+)?[wdhms])+")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([wdhms])")
@@ -17,8 +17,7 @@ def parse_duration(text: str) -> float:
     Return a duration in seconds.
 
     Raises:
-        ValueError: the text is not a duration above 0; the message shows how to write
-            one.
+        ValueError: the text is not a positive duration; the message shows valid forms.
     """
     if not _WHOLE.fullmatch(text):
         message = f"{text[:30]!r} is not a duration: {_HOW}"
@@ -34,7 +33,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration in its two largest units: ``2h``, ``1m30s``."""
+    """Return a duration as text, in its two largest units: ``2h``, ``1m30s``."""
     left = max(0, round(seconds))
     parts = []
     for unit, size in _UNITS.items():
@@ -46,12 +45,12 @@ def duration_text(seconds: float) -> str:
 
 def parse_moment(text: str) -> float:
     """
-    Return the epoch seconds of ``2h``, which is two hours ago, or of a date and time.
+    Return epoch seconds for ``2h``, which means two hours ago, or for a date and time.
 
     A date without a time zone is in UTC.
 
     Raises:
-        ValueError: the text is neither; the message shows how to write a time.
+        ValueError: the text is neither; the message shows valid forms.
     """
     try:
         return time.time() - parse_duration(text)

@@ -20,7 +20,7 @@ class ControlReady(ControlEvent):
     Attributes:
         topics: the control topics.
         holds: the number of operator and group holds in force for this group.
-        seconds: the time that reading took.
+        seconds: how long reading took.
     """
 
     __match_args__ = ("topics", "holds")
@@ -33,7 +33,7 @@ class ControlReady(ControlEvent):
 
 class ControlUnavailable(ControlEvent):
     """
-    The control topics cannot be read; known holds stay, and new partitions wait.
+    The control topics cannot be read; known holds stay, and new partitions are gated.
 
     In the minute after an outage ends, another outage is reported only if it lasts ten
     seconds.
@@ -51,7 +51,7 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    A control topic's settings are unknown, or could make it lose or wrongly end holds.
+    A control topic's settings are unknown, or could lose holds or end them wrongly.
 
     Attributes:
         topics: the control topics.
@@ -70,11 +70,12 @@ class ControlTopicReset(ControlEvent):
     """
     A control topic was deleted and recreated, or lost its last records.
 
-    Known holds stay in force; only tombstones lift them, never missing records.
+    Known holds stay in force, because only tombstones lift holds, never missing
+    records.
 
     Attributes:
         topic: the control topic.
-        applied: the offset up to which it had been read.
+        applied: the offset up to which the topic had been read.
         end: its current end offset.
     """
 
@@ -106,7 +107,7 @@ class ControlRecordsSkipped(ControlEvent):
 
 class ControlNotUnderstood(ControlEvent):
     """
-    A hold was not understood, and therefore may cover more than was intended.
+    A hold was not understood, and may therefore cover more than intended.
 
     Attributes:
         hold: the scope and owner of the hold.
@@ -123,10 +124,10 @@ class ControlNotUnderstood(ControlEvent):
 
 class GatesOpenedUnread(ControlEvent):
     """
-    Partitions flow with ``unavailable="run"`` although the control topics are not read.
+    Partitions are delivered although the control topics are not read yet.
 
     Attributes:
-        partitions: the partitions that flow.
+        partitions: the partitions that are delivered because of ``unavailable="run"``.
     """
 
     __match_args__ = ("partitions",)

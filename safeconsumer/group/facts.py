@@ -1,4 +1,4 @@
-"""Defines the records of holds, and the cluster's answers about a group."""
+"""Defines hold records, and the cluster's description of a group."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,17 +16,16 @@ from safeconsumer.holds.scope import Scope, TopicPartition
 @frozen(kw_only=True)
 class HoldRecord:
     """
-    The record of a hold in the holds topic, or a tombstone.
+    The record of a hold on the holds topic, or a tombstone.
 
     Attributes:
         key: group, owner and scope.
         hold: the hold; None for a tombstone.
-        at: the broker's time of the record, in seconds since the epoch; None if the
-            record has no timestamp, so that each member counts from when it read the
-            record.
+        at: the record's timestamp, in seconds since the epoch; None if the record has
+            none, in which case each member counts from when it read the record.
         offset: its offset in the topic.
-        incarnation: how many times the topic had been recreated before, as far as its
-            reader knows; the offsets of a recreated topic start over.
+        incarnation: how many times the topic had been recreated before the record was
+            read; each time, its offsets start over.
     """
 
     key: ControlKey
@@ -37,7 +36,7 @@ class HoldRecord:
 
     @property
     def owner(self) -> str:
-        """The hold's owner as members name it, such as ``operator:alice``."""
+        """The hold's owner as members see it, such as ``operator:alice``."""
         return OPERATOR + self.key.owner
 
     @property
@@ -55,11 +54,11 @@ class HoldRecord:
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """Return whether the hold has expired at a time, in seconds since the epoch."""
+        """Return whether the hold has expired at ``now``, in seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """Return whether members still obey the hold, which they lift late by the skew."""
+        """Return whether members that lift holds ``skew`` seconds late still obey it."""
         return self.hold is not None and not self.is_over(now - skew)
 
     @property
@@ -68,11 +67,11 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Return whether the hold makes members of this version hold a partition."""
+        """Return whether members of this version hold a partition because of this hold."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
-        """Return the hold as cells of a table: scope, owner, since, until, reason."""
+        """Return the hold as table cells: scope, owner, since, until, reason."""
         why = (self.hold.reason if self.hold else None) or ""
         since = "since unknown" if self.since is None else f"since {utc(self.since)}"
         return self.key.scope, self.owner, since, self._until(), why
@@ -88,7 +87,7 @@ class HoldRecord:
 
 
 def targets_of(records: Iterable[HoldRecord]) -> Targets:
-    """Return the targets of resets by partition; the reset that was written last counts."""
+    """Return the reset targets by partition; the reset that was written last counts."""
     found: dict[TopicPartition, Target] = {}
     for one in sorted(records, key=lambda one: (one.incarnation, one.offset)):
         if (hold := one.hold) is None or hold.reset is None:
@@ -108,7 +107,7 @@ def targets_of(records: Iterable[HoldRecord]) -> Targets:
     return found
 
 
-# The state of a group that exists but cannot be described.
+# The state of a group that cannot be described.
 UNKNOWN = "Unknown"
 
 
@@ -118,13 +117,13 @@ class MemberFacts:
     A member of a group, as the cluster describes it.
 
     Attributes:
-        member_id: Kafka's id of the member, new for each process and after each lost
-            membership.
+        member_id: the member's id in Kafka, which changes with each process and
+            whenever the membership is lost.
         client_id: its ``client_id`` setting.
-        host: the host from which it connects.
+        host: the host that it connects from.
         assigned: its partitions; empty during a rebalance of the classic protocol.
-        epoch: its epoch in a group whose partitions the broker assigns (KIP-848), which
-            such a member reports as its generation; None in other groups.
+        epoch: its epoch if the broker assigns the group's partitions (KIP-848); the
+            member reports this epoch as its generation. None in other groups.
     """
 
     member_id: str
@@ -140,8 +139,8 @@ class GroupFacts:
     A consumer group, as the cluster describes it.
 
     Attributes:
-        state: Kafka's name of the state; ``Dead`` if the group does not exist,
-            ``Unknown`` if it exists but the cluster does not list its members.
+        state: Kafka's name for the group's state; ``Dead`` if the group does not exist,
+            ``Unknown`` if the cluster does not describe it.
         members: its members; consumers that assign partitions to themselves are not
             members.
         committed: the group's committed offsets.

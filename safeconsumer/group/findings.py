@@ -1,4 +1,4 @@
-"""Finds problems that keep a group from obeying holds, each with advice."""
+"""Finds problems that prevent a group from obeying holds, and gives advice on each."""
 
 from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
@@ -26,8 +26,7 @@ from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
 _ACLS = "set the ACLs of safeconsumer control acls"
-# Seconds by which a member's clock may differ from the broker's before a finding names
-# the member.
+# Seconds; a finding names a member whose clock differs from the broker's by more.
 _SKEW = 10.0
 
 
@@ -40,7 +39,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
         group: the group whose members are checked; None checks no members.
 
     Raises:
-        KafkaError: a check failed; the last finding states that the rest is unchecked.
+        KafkaError: a check failed; the last finding says that the rest was not checked.
     """
     try:
         yield from _findings(operator, group)
@@ -54,10 +53,10 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield from _versions(operator)
     found = described_topics.describe(operator.admin, operator.settings.topics)
     yield from _topics(operator, found)
-    # Without control topics no member can report, so no report is missing.
+    # Without control topics members cannot report, so their reports are not missing.
     readable = Readable(ends=None, reports_are_read=True)
     if any(facts.partitions for facts in found):
-        # Kafka's own tool lists the writers; an operator must judge the list
+        # The list of writers comes from kafka-acls.sh, and an operator must review it.
         yield Finding(
             "writers",
             NOTE,
@@ -144,14 +143,15 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
 
 
 def _advice(facts: topics.Facts) -> str:
-    # A missing topic has to be created; a hidden topic needs a right to describe it.
+    # A missing topic has to be created. A hidden topic requires a permission to
+    # describe it.
     is_seen = not facts.partitions or facts.settings is not None
     return _INIT if is_seen and not facts.is_hidden else _ACLS
 
 
 def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]:
-    # The fault "several partitions" has its own advice, because init removes no
-    # partition.
+    # The fault "several partitions" contains its own advice, because init cannot remove
+    # partitions.
     do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
         yield Finding("topic-settings", BAD, fault, do="" if do in fault else do)
@@ -200,7 +200,7 @@ _AT_ONCE = 1.0
 
 
 def member_findings(view: View) -> Iterator[Finding]:
-    """Check that each member of a group obeys the holds."""
+    """Yield a finding for each member on whether it obeys the holds."""
     for why in view.unread:
         do = "" if _INIT in why else "check the rights and ACLs"
         yield Finding("unread", BAD, f"unknown: {why}", do=do)
@@ -254,7 +254,7 @@ def _member(view: View, one: Member) -> Iterator[Finding]:
 
 def _obedience(view: View, report: Report, label: str) -> Finding:
     obeyed, held = counted(report.holds, "hold"), len(view.holds)
-    # The report may count holds that have expired since.
+    # The report may count holds that have expired since it was made.
     at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
     expired = sum(one.in_force(at, view.skew) for one in view.recently_expired)
     if report.kept or report.holds > held + expired:

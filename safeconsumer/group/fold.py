@@ -1,8 +1,8 @@
 """
-Folds control records into the existing holds; the last record of each key counts.
+Reduces control records to the existing holds; the last record with each key counts.
 
-Members, commands and the console all use this class. Offsets define the order of
-records; timestamps are kept only for people and for expiry.
+Members, commands and the console all use :class:`Fold`. Offsets define the order of
+records; timestamps are used only for display and expiry.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,17 +14,18 @@ from attrs import frozen
 from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import HoldRecord
 
-# The time of a record without a timestamp; old clients write such records, and any
-# producer can.
+# The time of a record without a timestamp. Old clients write such records, and any
+# producer can do so.
 NO_TIME_MS = -1
 
 
 @frozen
 class RawRecord:
     """
-    The parts of a control record that this package uses; ``at_ms`` may be NO_TIME_MS.
+    The parts of a control record that this package uses, not decoded yet.
 
-    Most records are never decoded, because later records have the same key.
+    Most records are never decoded, because later records with the same key replace
+    them. ``at_ms`` may be NO_TIME_MS.
     """
 
     key: bytes | None
@@ -34,7 +35,7 @@ class RawRecord:
 
     @cached_property
     def control_key(self) -> wire.ControlKey | None:
-        """The group, the owner and the scope; None if the key cannot be read."""
+        """The key with group, owner and scope; None if it cannot be read."""
         return wire.decode_key(self.key)
 
     @cached_property
@@ -44,18 +45,18 @@ class RawRecord:
 
 
 def raw_record(record: Any) -> RawRecord:  # noqa: ANN401 - kafka-python's or aiokafka's
-    """Return the parts of a control topic's record that this package uses."""
+    """Return the parts of a client library's record that this package uses."""
     at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
     return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 class Fold:
     """
-    The last record of each hold of one group, or of all groups, in the topic's order.
+    The last record of each hold on one group, or on all groups, in the topic's order.
 
-    A tombstone removes the hold that it lifts, and is not kept. A recreated topic
-    starts a new incarnation: its offsets start over, and count as later than all
-    earlier offsets.
+    A tombstone removes the hold that it lifts, and is not kept. When the topic is
+    recreated, a new incarnation starts: offsets start over, and count as later than all
+    offsets in earlier incarnations.
 
     Thread rules: not thread-safe; a caller that shares a fold between threads must
     lock.
@@ -69,19 +70,19 @@ class Fold:
 
     def __init__(self, group: str | None = None) -> None:
         self._group = group
-        # The mapping's keys are encoded record keys; each key has only one encoding.
+        # The mapping's keys are record keys as bytes; each key has only one encoding.
         self._last: dict[bytes, HoldRecord] = {}
         self._with_reset: set[bytes] = set()
         self.incarnation = 0
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
         """
-        Apply records; return the last of each key, and the number of unreadable ones.
+        Apply records; return the last one for each key, and how many were unreadable.
 
-        If the fold covers all groups, only the last readable record of each key is
-        decoded, because a topic has the records of a month and later records supersede
-        most of them. So unreadable records are counted only if they follow the last
-        readable record.
+        If the fold covers all groups, only the last readable record with each key is
+        decoded, because the topic holds a month's records, and most of them are
+        superseded. In that case unreadable records are counted only if they follow the
+        last readable record.
         """
         by_key: dict[bytes | None, list[RawRecord]] = {}
         for record in records:
@@ -117,7 +118,7 @@ class Fold:
             self._with_reset.discard(written)
 
     def _latest(self, records: Sequence[RawRecord]) -> tuple[HoldRecord | None, int]:
-        """Return the last readable record of a key, and the number of unreadable ones."""
+        """Return the last readable record, and the number of unreadable records."""
         latest, skipped = None, 0
         for record in reversed(records):
             one = read_record(record, self.incarnation)
@@ -128,11 +129,11 @@ class Fold:
         return latest, skipped
 
     def resets(self) -> tuple[HoldRecord, ...]:
-        """Return the holds that are not lifted and move their group to other offsets."""
+        """Return the holds that have not been lifted and that reset their group's offsets."""
         return tuple(self._last[written] for written in self._with_reset)
 
     def topic_recreated(self) -> None:
-        """Note that the topic was recreated; its offsets start over, and its holds stay."""
+        """Record that the topic was recreated; its offsets start over, and its holds stay."""
         self.incarnation += 1
 
     def is_from_earlier_topic(self, one: HoldRecord) -> bool:
@@ -141,9 +142,9 @@ class Fold:
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
-        Return every hold of one group, or of all groups, that is not lifted.
+        Return every hold on one group, or on all groups, that has not been lifted.
 
-        The holds are in the order in which each first arrived.
+        The holds are in the order in which they were first placed.
         """
         return tuple(
             one for one in self._last.values() if group in {None, one.key.group}
@@ -163,8 +164,8 @@ def read_record(record: RawRecord, incarnation: int = 0) -> HoldRecord | None:
     is_held = record.value is not None
     if key is None or (is_held and hold is None):
         return None
-    # A lift of an invalid scope has no effect, because no operator can hold such a
-    # scope.
+    # A tombstone for an invalid scope is accepted, because it has no effect: no
+    # operator can hold such a scope.
     is_known = not is_held or key.version > wire.VERSION
     if not is_known and patterns.read(key.scope) is None:
         return None

@@ -1,4 +1,4 @@
-"""Follows the holds topic and the cluster's groups, and publishes snapshots of them."""
+"""Follows the control topics and the cluster's groups, and publishes snapshots of them."""
 
 import logging
 import threading
@@ -29,21 +29,21 @@ _POLL_MS = 250
 OLD_AFTER = 10.0
 _SURVEY_EVERY = 1.0
 # Surveys take at most this share of the time, regardless of the number of groups,
-# unless the answers would become too old before the next survey ends.
+# except when the answers would become too old before the next survey is done.
 _SURVEY_SHARE = 0.2
-# Making snapshots takes at most this share of the time; a snapshot of a thousand groups
-# takes 30 ms.
+# Creating snapshots takes at most this share of the time; a snapshot of a thousand
+# groups takes 30 ms.
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
 # Seconds after which a snapshot gets a new version even if only ages have changed,
-# because a page marks itself as old after 10 s.
+# because a page that gets no update marks itself as old after 10 s.
 _RENEW_EVERY = 5.0
 _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
 _END_SECONDS = 3.0
-# Seconds between requests for the lags of groups that have no holds and that no page
-# shows; such groups may have tens of thousands of partitions.
+# Seconds between requests for the lags of groups without holds that no page shows;
+# these groups may have tens of thousands of partitions.
 _LAGS_EVERY = 10.0
 MOST_RECORDS = 10_000
 """The maximum number of control records that a follower keeps, the newest ones."""
@@ -52,11 +52,11 @@ MOST_RECORDS = 10_000
 @frozen
 class Trouble:
     """
-    A reason why there is no newer snapshot.
+    The reason why there is no newer snapshot.
 
     Attributes:
         sentence: the reason, as a sentence for people.
-        detail: the text of the client's error.
+        detail: the client's error message.
     """
 
     sentence: str
@@ -75,19 +75,20 @@ class Snapshot:
     All groups at one point in time; a snapshot never changes.
 
     Attributes:
-        version: increases by one when a page would change, and every few seconds if
-            only ages change.
+        version: a counter that increases whenever the pages would change, and every few
+            seconds if only ages change.
         views: the groups, by name.
         records: the records read from the holds topic, including tombstones.
-        times: the times that decide whether a hold has ended.
-        as_of: a time on our monotonic clock. The snapshot includes everything that the
-            cluster had acknowledged by that time, in the state of that time or of a
-            later one.
+        times: the clock readings that determine whether a hold has ended.
+        as_of: the age of the snapshot as a time on our monotonic clock. The snapshot
+            includes everything that the cluster had acknowledged by that time, and may
+            include later changes.
         is_complete: whether the holds topic was read to its end, and the groups were
             listed.
         trouble: why there is no newer snapshot; None if nothing is wrong.
         unread: the parts that could not be read, each with the reason, as text.
-        remade: the holds topic, if it was deleted and recreated and still lacks holds.
+        remade: the holds topic, if it was deleted and recreated and holds are still
+            missing from it.
     """
 
     version: int = 0
@@ -102,7 +103,7 @@ class Snapshot:
 
     @property
     def age(self) -> float:
-        """The seconds since the time that the snapshot shows."""
+        """The age of the snapshot in seconds."""
         return time.monotonic() - self.as_of
 
     @property
@@ -120,7 +121,7 @@ class Snapshot:
 
     @property
     def lack(self) -> str:
-        """Why the snapshot is not complete and current, as a sentence; "" if it is both."""
+        """Why the snapshot is incomplete or outdated, as a sentence; "" if it is neither."""
         if self.trouble:
             return f"{self.trouble.sentence} {self.trouble.detail}".strip()
         return "" if self.is_complete else "the control topics are being read"
@@ -128,7 +129,7 @@ class Snapshot:
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, the time when it started, and the end of the holds topic after that time."""
+    """A survey, when it started, and the holds topic's end offset after that."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
@@ -142,12 +143,12 @@ class Follower:
     Publishes snapshots of all groups, for a caller that shows them continuously.
 
     A follower reads both control topics with one consumer, and queries groups with one
-    admin client. A follower needs no more rights than an operator's commands, places no
-    holds, and keeps the last snapshot even if the cluster becomes unreachable. The
-    follower is a context manager.
+    admin client. A follower does not need more permissions than an operator's commands,
+    never places holds, and keeps the last snapshot even if the cluster becomes
+    unreachable. A follower is a context manager.
 
     Args:
-        base: how to reach the cluster, as settings of kafka-python.
+        base: the kafka-python settings for connecting to the cluster.
         settings: the names of the control topics.
 
     Thread rules: a follower runs two threads; any thread may call the public methods.
@@ -161,7 +162,8 @@ class Follower:
         self._reader = TopicReader(
             lambda: clients.reader(self._base), settings.status_topic, NAMED_FOR
         )
-        # The time up to which all records were read, and why reading has failed since.
+        # The time up to which all records have been read, and why reading has failed
+        # since then.
         self._read_at: float | None = None
         self._reading_trouble: Trouble | None = None
         self._names: frozenset[str] = frozenset()
@@ -203,12 +205,12 @@ class Follower:
         return known
 
     def watch(self, group: str) -> None:
-        """Note that a page shows a group, so that its lags are fetched for a while."""
+        """Fetch the lags of a group for a while, because a page shows the group."""
         with self._lock:
             self._viewed[group] = time.monotonic()
 
     def wait_for(self, offset: int, timeout: float) -> bool:
-        """Wait until a record of the holds topic is in the snapshot; return whether it is."""
+        """Wait until the snapshot includes a holds topic offset; return whether it does."""
         with self._published:
             return self._published.wait_for(
                 lambda: self._board.positions.get(self._holds, 0) > offset, timeout
@@ -231,7 +233,8 @@ class Follower:
                 self._reading_trouble = why
             else:
                 self._asked = evolve(self._asked, trouble=why)
-            # The last snapshot stays, because unread reports allow no verdict.
+            # Keep the last snapshot, because there can be no new verdict without
+            # reports.
             self._put(evolve(self._snapshot, trouble=why))
 
     # ------------------------------------------------------------ the control topics
@@ -328,7 +331,7 @@ class Follower:
 
     @property
     def _readable(self) -> Readable:
-        """The part of the topics that can be read. The caller must hold the lock."""
+        """Which parts of the topics can be read. The caller must hold the lock."""
         return Readable(
             ends=self._board.ends if self._is_reading else None,
             reports_are_read=self.settings.status_topic in self._names,
@@ -336,7 +339,7 @@ class Follower:
         )
 
     def _as_of(self) -> float:
-        """Return the time that a snapshot would show. The caller must hold the lock."""
+        """Return ``as_of`` for the next snapshot. The caller must hold the lock."""
         asked, known = self._asked, self._snapshot.as_of
         if self._read_at is None or asked.at is None:
             return known
@@ -345,9 +348,10 @@ class Follower:
         return max(known, min(self._read_at, asked.at)) if is_read else known
 
     def _publish(self) -> None:
-        """Make the next snapshot. The caller must hold the lock."""
+        """Create and publish the next snapshot. The caller must hold the lock."""
         began = time.monotonic()
-        # While the topics are not read, no member counts as silent.
+        # The board is not updated while reading fails, so that members do not count as
+        # silent.
         if self._is_reading:
             self._board.update()
         asked = self._asked
@@ -386,14 +390,14 @@ class Follower:
 
 
 def _rest_after(took: float) -> float:
-    # Surveys are rare enough for their share of the time, and frequent enough to be
-    # current.
+    # Surveys are rare enough to stay within their share of the time, and frequent
+    # enough to be current.
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
 def _is_same(known: View, one: View) -> bool:
-    # If only the time has changed, the known view and its verdicts are kept, unless the
-    # new view shows for how long a member has not reported.
+    # If only the time has changed, the known view and its verdicts are kept, except if
+    # the new view shows how long a member has not reported.
     return (
         not one.former_reports
         and known.lasting == one.lasting
@@ -422,7 +426,7 @@ def _shows_same(known: Snapshot, one: Snapshot) -> bool:
 
 
 def _untimed(view: View) -> View:
-    # The time of each report differs; pages show only which members report.
+    # Ignore the times of reports, because pages only show which members report.
     reports = (evolve(one, at_ms=0, clock_offset=0.0) for one in view.reports)
     return evolve(view, reports=tuple(reports))
 

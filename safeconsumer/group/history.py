@@ -29,23 +29,23 @@ UNTIL = "until"
 @frozen
 class Entry:
     """
-    A change of a hold by one record.
+    A change to a hold, made by one record.
 
     Attributes:
-        what: ``held``, ``extended``, ``reset`` if the group is moved under the hold,
-            ``held again`` if its owner held the scope already, or ``lifted``; an
-            :class:`EntryStream` also has ``expired`` or ``may have ended``, for the end of
-            a hold that no record reports.
+        what: ``held``, ``extended``, ``reset`` if the hold resets the group's offsets,
+            ``held again`` if its owner already held the scope, or ``lifted``; an
+            :class:`EntryStream` also has ``expired`` or ``may have ended``, for holds
+            that ended without a record.
         record: the record.
-        verb: the word before its end: ``expired`` if the hold reached its end before a
-            record extended or lifted it; ``may have ended`` if its end is past by this
-            machine's clock but no record proves that, as for ``View.maybe_ended``;
-            otherwise ``until``.
+        verb: the word before the hold's expiry time: ``expired`` if that time passed
+            before a record extended or lifted the hold; ``may have ended`` if it has
+            passed by this machine's clock but no record proves that, as for
+            ``View.maybe_ended``; otherwise ``until``.
         is_changeable: whether the hold expired so recently that members still obey it
             because of the allowed skew; a record written in that time still extends or
             lifts the hold.
-        moves: the partitions that the record is the first to move, with the target; "" if
-            it moves none.
+        moves: the partitions that this record resets and the previous one did not, with
+            their targets; "" if there are none.
     """
 
     what: str
@@ -56,17 +56,17 @@ class Entry:
 
     @property
     def at(self) -> float | None:
-        """The time of the change, in seconds since the epoch; None if it is not known."""
+        """The time of the change, in seconds since the epoch; None if the time is unknown."""
         is_end = self.what in {EXPIRED, MAY_HAVE_ENDED}
         return self.record.expires_at if is_end else self.record.at
 
     def happened_since(self, moment: float) -> bool:
-        """Return whether the change happened then or later; True if its time is not known."""
+        """Return whether the change happened at or after ``moment``; True if unknown."""
         return self.at is None or self.at >= moment
 
     @property
     def ending(self) -> str:
-        """The partitions that the record moves, and the end of the hold; "" for a lift."""
+        """The partitions that the record resets, and the hold's expiry; "" for a lift."""
         hold, end = self.record.hold, self.record.expires_at
         if hold is None:
             return ""
@@ -76,7 +76,7 @@ class Entry:
         return f"{self.verb} {utc(end)}"
 
     def document(self) -> dict[str, Any]:
-        """Return the change as plain JSON values; members obey the scope in ``covers``."""
+        """Return the change as plain JSON values; ``covers`` is the scope members obey."""
         hold = hold_document(self.record)
         covers = str(patterns.read_key(self.record.key).scope)
         what = {
@@ -91,17 +91,16 @@ class Entry:
 
 class EntryStream:
     """
-    Makes the entries of a history whose records arrive step by step.
+    Makes history entries from records that arrive in batches.
 
-    Each record becomes one entry. If no record reports the end of a hold, the end
-    becomes an entry, too: ``may have ended`` as soon as this machine's clock is past
-    the end, and ``expired`` once members have lifted the hold and no record can extend
-    or lift it any more. Each step judges the new records, and the holds that have not
-    expired.
+    Each record becomes one entry. A hold that ends without a record gets entries, too:
+    ``may have ended`` as soon as its expiry time has passed by this machine's clock,
+    and ``expired`` once members have lifted the hold and no record can extend or lift
+    it any more. Each call examines the new records and the holds that have not expired.
 
     Args:
-        skew: returns the seconds by which members of a group lift expired holds later,
-            by the group's name.
+        skew: returns, for a group's name, the seconds after expiry at which its members
+            lift a hold.
         since: entries before this time, in seconds since the epoch, are left out; None
             keeps all.
     """
@@ -112,7 +111,7 @@ class EntryStream:
         self._skew = skew
         self._since = since
         self._seen: set[tuple[int, float | None]] = set()
-        # The holds that have not expired, each with the verb of its last entry.
+        # The holds that have not expired, each with the verb from its last entry.
         self._open: dict[HoldRecord, str] = {}
 
     def of(
@@ -122,11 +121,11 @@ class EntryStream:
         here: float | None = None,
     ) -> Iterator[Entry]:
         """
-        Yield entries for the next records, and for holds that have ended since.
+        Yield entries for the next records, and for holds that have ended in between.
 
         Args:
-            records: the records since the last step; if the topic is read again from
-                its start, some of them are repeated.
+            records: the records since the last call; if the topic is read again from
+                its start, records may be repeated.
             now: as for :func:`entries`.
             here: as for :func:`entries`.
         """
@@ -167,12 +166,12 @@ def history_document(  # noqa: PLR0913 - the fields of the document
     Return a history as plain JSON values, from which an audit reads the holds.
 
     Args:
-        group: the only group in it; None for all groups.
+        group: the group that the history is limited to; None for all groups.
         topic: the holds topic.
         found: the entries.
-        since: since when the history is complete, in seconds since the epoch.
+        since: the time from which the history is complete, in seconds since the epoch.
         until: the time up to which the topic was read, in seconds since the epoch.
-        cluster: the id of the cluster; None if it is not known.
+        cluster: the id of the cluster; None if unknown.
     """
     settings = topic.settings or {}
     return {
@@ -210,23 +209,21 @@ def entries(
     limit: int | None = None,
 ) -> tuple[Entry, ...]:
     """
-    Return the entries of records, in their order.
+    Return the history entries for records, in the order of the records.
 
-    A tombstone has no entry if the topic has no hold before it, or if that hold had
-    expired. Until compaction reaches a record, the topic keeps the previous record of
-    its key.
+    A tombstone has no entry if the topic has no earlier hold with its key, or if that
+    hold had already expired. The topic keeps superseded records until compaction
+    removes them.
 
     Args:
         records: all records of a group, or of all groups, as they are on the topic.
-        skew: returns the seconds by which members of a group lift expired holds later,
-            by the group's name; a record written in that time still extends or lifts
-            the hold.
-        now: the time by the broker's clock that a record proves; None if unknown.
+        skew: returns, for a group's name, the seconds after expiry at which its members
+            lift a hold; a record written in that time still extends or lifts the hold.
+        now: the latest broker time that a record proves; None if unknown.
         here: the time by this machine's clock, which may be wrong; None to ignore it.
-        limit: return only this number of the latest entries; None for all.
+        limit: the number of latest entries to return; None for all.
     """
-    # The change that a record makes depends on the records of its key right before and
-    # after it.
+    # A record's entry depends on the previous and the next record with the same key.
     several = tuple(records)
     before: list[HoldRecord | None] = []
     after: list[HoldRecord | None] = [None] * len(several)
@@ -262,7 +259,7 @@ def _end(
     now: float | None,
     here: float | None,
 ) -> tuple[str, bool]:
-    """Return the verb for the end of a hold, and whether the hold is changeable."""
+    """Return the word before a hold's expiry time, and whether the hold is changeable."""
     if later is not None:
         return (UNTIL if _stands(one, later.at, skew) else EXPIRED), False
     if now is not None and one.is_over(now):
@@ -287,7 +284,7 @@ def _what(one: HoldRecord, earlier: HoldRecord | None, skew: float) -> str | Non
 
 
 def _moves(one: HoldRecord, earlier: HoldRecord | None) -> str:
-    # A record repeats the targets of earlier records of its key.
+    # A record repeats the targets from earlier records with the same key.
     reset = one.hold.reset if one.hold else None
     before = earlier.hold.reset if earlier and earlier.hold else None
     if reset is None or reset == before:

@@ -1,4 +1,4 @@
-"""Finds the broker's time, for a process whose own clock may be wrong."""
+"""Determines the broker's time in a process whose own clock may be wrong."""
 
 import math
 import time
@@ -12,14 +12,14 @@ Seconds; clocks that differ by no more than this do not make a live member look 
 
 class LogClock:
     """
-    Derives the broker's time from record timestamps, and from our clock between them.
+    Derives the broker's time from record timestamps, and from our clock in between.
 
-    A record's timestamp is the broker's time when the record arrived there. How long
-    ago that was is known only if we waited for the record. So if the newest timestamp
-    and our wall clock disagree, the log clock waits once for one more record.
+    A record's timestamp is the broker's time when the record arrived at the broker. We
+    know how long ago that was only if we waited for the record. So if the newest
+    timestamp and our wall clock disagree, the log clock waits once for another record.
 
     Args:
-        wall: our clock, in seconds since the epoch.
+        wall: returns our clock's time, in seconds since the epoch.
         passed: returns monotonic seconds.
 
     Attributes:
@@ -41,27 +41,28 @@ class LogClock:
 
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
-        Return the broker's time; infinity if no record comes and our clock is behind.
+        Return the broker's time; infinity if no record arrives and our clock is behind.
 
         Args:
             newest: the time of the newest record.
-            listen: waits for one more record; returns its time, or None if none came.
+            listen: waits for another record; returns its time, or None if no record
+                arrived.
         """
         wall = self.wall()
         last, self._last = self._last, newest
         self.is_sure = True
         if self._ahead is None and abs(wall - newest) <= AGREE:
-            self._anchor_at(newest)  # close enough to find live members, and not ahead
+            self._anchor_at(newest)  # finds live members, and is never ahead
         elif last is None:
             self._anchor_at(listen())
         elif newest != last:
-            # The record arrived since the last call; if it is older, the broker's clock
-            # was set back.
+            # The record has arrived since the last call; an older timestamp means that
+            # the broker's clock was set back.
             self._anchor_at(newest)
         self.is_sure = self._ahead is not None
         if self._ahead is None:
-            # The writers have been silent for as long as our clock shows; forever if
-            # our clock is behind.
+            # By our clock, the writers have been silent since the newest record; if our
+            # clock is behind, treat them as silent forever.
             return wall if wall > newest else math.inf
         return self.passed() + self._ahead
 

@@ -1,4 +1,4 @@
-"""Controls one consumer of a group: its reader, its gates, its reports."""
+"""Runs group control for one consumer: reading holds, gating partitions and reporting."""
 
 import time
 
@@ -19,7 +19,7 @@ _CLOSE_SECONDS = 2.0
 
 class GroupControl:
     """
-    The parts that the argument ``control=`` adds to a consumer.
+    The group-control objects that ``control=`` adds to one consumer.
 
     Thread rules: every method may be called on any thread.
     """
@@ -60,10 +60,10 @@ class GroupControl:
 
     def start(self) -> None:
         """
-        Gate partitions from now on, read the holds topic, and report.
+        Gate newly assigned partitions, and start to read the holds topic and to report.
 
         Raises:
-            ControlTopicError: the holds topic is unfit; no thread is left running.
+            ControlTopicError: the holds topic is unfit; no thread keeps running.
         """
         self._ledger.watch(self._barrier.close)
         self._reader.start(self._settings.start_timeout)
@@ -74,13 +74,13 @@ class GroupControl:
             self._reporter.start()
 
     def report_soon(self) -> None:
-        """Report a change soon, without blocking. Any thread may call this method."""
+        """Send a report soon, without blocking. Any thread may call this method."""
         if self._reporter is not None:
             self._reporter.wake()
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the holds topic is read to its end; False after :meth:`close`."""
+        """Whether the holds topic has been read to its end; False after :meth:`close`."""
         return self._reader.is_ready and not self._is_closed
 
     def close(self, seconds: float | None = None) -> None:
@@ -88,7 +88,8 @@ class GroupControl:
         Stop all threads and close all clients; a second call has no effect.
 
         Args:
-            seconds: the limit; threads that have not ended by then are abandoned.
+            seconds: the time limit; threads that are still running after it are
+                abandoned.
         """
         self._is_closed = True
         most = _CLOSE_SECONDS if seconds is None else min(seconds, _CLOSE_SECONDS)
@@ -105,9 +106,10 @@ class GroupControl:
 
     def abandon(self) -> None:
         """
-        Let all threads and clients stop after a last report, without waiting for them.
+        Tell all threads and clients to stop after a last report, and do not wait.
 
-        The garbage collector calls this method on any thread, so it takes no lock.
+        The garbage collector may call this method on any thread, so the method takes no
+        lock.
         """
         self._is_closed = True
         self._reader.ask_to_stop()

@@ -1,4 +1,4 @@
-"""Judges whether the resets in force have moved each partition of a group."""
+"""Determines which partitions of a group have been moved by the resets in force."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,20 +24,21 @@ _UNKNOWN = "not known to be read from there"
 @frozen(kw_only=True)
 class Movement:
     """
-    The move of one partition of a group by a reset.
+    The reset of one partition in a group, with its state.
 
-    The partition counts as moved if the group has committed the target and the owner,
-    if there is one, has read the reset, because the owner then continues at the target.
+    The partition counts as moved once the group has committed the target and the owner,
+    if there is one, has read the reset: the owner then reads on from the target.
 
     Attributes:
         tp: the partition.
         offset: the target.
-        committed: the group's committed offset; None if there is none, or it is unknown.
+        committed: the group's committed offset; None if there is none, or if it is
+            unknown.
         by: the owner of the hold.
-        why: why the partition was not moved yet, or is not known to be moved; empty if
-            it was.
-        is_unknown: whether the group has committed the target, and no report says whether
-            the owner continues there.
+        why: the reason why the partition is not moved, or not known to be moved; empty
+            if it is moved.
+        is_unknown: whether the group has committed the target but no report shows
+            whether the owner reads on from there.
     """
 
     tp: TopicPartition
@@ -49,7 +50,7 @@ class Movement:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the group continues at the target."""
+        """Whether the group reads on from the target."""
         return not self.why
 
     @property
@@ -78,7 +79,7 @@ class Movement:
 
 
 def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
-    """Return the movements of a group, or of some scopes, sorted by partition."""
+    """Return the movements of a group, or only those in some scopes, sorted by partition."""
     wanted, targets = tuple(scopes), targets_of(view.lasting)
     found = tuple(TopicPartition(*tp) for tp in sorted(targets))
     return tuple(
@@ -101,7 +102,7 @@ def _movement(view: View, tp: TopicPartition, target: Target) -> Movement:
 
 
 def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
-    """Return the movements that some holds request and that are not done yet."""
+    """Return the movements that the given holds request and that are not done yet."""
     resets = [one for one in holds if one.hold is not None and one.hold.reset]
     owners = {one.owner for one in resets}
     found = movements(view, [one.scope for one in resets]) if resets else ()
@@ -109,7 +110,7 @@ def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
 
 
 def readers(view: View) -> tuple[Member, ...]:
-    """Return the members that read from the group's offsets, which streams do not."""
+    """Return the members that read from the group's committed offsets: all except streams."""
     return tuple(one for one in view.present if not one.is_stream)
 
 
@@ -119,7 +120,7 @@ def owners_of(view: View, tp: TopicPartition) -> list[Member]:
 
 
 def obstacle(one: Member) -> str:
-    """Return why a member will not move the partitions that it owns; empty if it will."""
+    """Return why a member will not reset the partitions that it owns; empty if it will."""
     if one.report is None or one.is_lost:
         return f"{one.name} {one.verdict.sentence}"
     if one.report.resets is None:
@@ -128,7 +129,7 @@ def obstacle(one: Member) -> str:
 
 
 def obstacle_without_owner(view: View) -> str:
-    """Return why no reader will move a partition without an owner; empty if one will."""
+    """Return why no reader will reset a partition without an owner; empty if one will."""
     whys = [obstacle(one) for one in readers(view)]
     if not whys or not all(whys):
         return ""
@@ -160,7 +161,7 @@ def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
     if why := obstacle_without_owner(view):
         return why
     again = "" if readers(view) else "; run reset-offsets again to move it now"
-    # The next owner knows the topic's id; a view does not.
+    # The next owner will know the topic's current id, which a view does not.
     unless = ", unless its topic was recreated since" if target.topic_id else ""
     return f"no member owns it; its next owner moves it first{unless}{again}"
 
@@ -187,7 +188,7 @@ def _reported_obstacle(
 
 
 def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
-    """Yield a sentence for each reason, with the partitions that it prevents from moving."""
+    """Yield a sentence for each reason, with the partitions that it affects."""
     unknown = f"committed at the target, but {_UNKNOWN}"
     found: dict[tuple[str, str], list[TopicPartition]] = {}
     for one in several:
@@ -201,7 +202,7 @@ def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterat
 
 
 def summaries(several: Iterable[Movement]) -> Iterator[str]:
-    """Yield a line for each topic and owner of a hold, for people."""
+    """Yield a line of text for each topic and hold owner."""
     moved: Counter[tuple[str, str]] = Counter()
     unknown: Counter[tuple[str, str]] = Counter()
     every: Counter[tuple[str, str]] = Counter()

@@ -46,7 +46,8 @@ from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
-# The part of look()'s timeout that is kept for requests after the wait for reports.
+# Seconds of look()'s timeout that are reserved for the requests after the wait for
+# reports.
 _ANSWER_SECONDS = 0.5
 _CLOSE_SECONDS = 0.5
 _BACKOFF_MS = 20
@@ -58,26 +59,26 @@ T = TypeVar("T")
 
 class Operator:
     """
-    Holds whole groups, lifts these holds and shows them, as the commands do.
+    Places, lifts and shows holds on whole groups, as the commands do.
 
-    The operator's principal needs the rights that ``safeconsumer control acls`` prints.
-    A principal that may write to the holds topic can lift all holds on it, so give
-    teams that must not control each other's groups separate topics
+    The operator's principal needs the ACLs that ``safeconsumer control acls`` prints. A
+    principal that may write to the holds topic can lift all holds on it. Teams that
+    must not control each other's groups therefore need separate topics
     (``Control.prefixed``).
 
-    An operator is a context manager, which closes its clients; its holds stay in force.
+    An operator is a context manager that closes its clients; its holds stay in force.
 
     Thread rules: one thread at a time; every method waits for the broker.
 
     Args:
-        base: how to reach the cluster, as settings of kafka-python.
+        base: the kafka-python settings for connecting to the cluster.
         settings: the names of the control topics.
-        clock: computes the broker's time.
+        clock: estimates the broker's time.
 
     Attributes:
-        base: how the cluster is reached.
+        base: the kafka-python settings for connecting to the cluster.
         settings: the names of the control topics.
-        board: the state according to the records that were read.
+        board: the holds and reports, built from the records that were read.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses a
@@ -95,20 +96,20 @@ class Operator:
         self.settings = settings
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
-        # Milliseconds for which a first request waits for unknown metadata.
+        # retry_backoff_ms is how long a first request waits for metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
         self._producer: KafkaProducer | None = None
         self._queries = clients.Queries({**clients.HASTY, **self.base})
-        # A program may keep an operator for months, and only a history needs the
-        # records.
+        # No records are kept, because a program may keep an operator for months and
+        # only a history needs the records.
         self.board = Board(settings, self._clock, max_records=0)
         self._reader = TopicReader(
             lambda: clients.reader(self.base), settings.status_topic, NAMED_FOR
         )
         self._other: Operator | None = None
         self._is_fit = False
-        # The time until which the operator waits for reports before a member counts as
+        # The time until which a missing report does not yet mean that members are
         # silent.
         self._silent_at: float | None = None
 
@@ -129,17 +130,17 @@ class Operator:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """The client for all requests other than reading and writing records."""
+        """The client for all requests except reading and writing records."""
         return self._queries.admin
 
     # ------------------------------------------------------------ holds
 
     def check(self) -> None:
         """
-        Check that the holds topic's settings lose no holds, as far as they can be read.
+        Check that the holds topic's settings, if readable, cannot lose holds.
 
-        The broker is queried once, and again if the topic was recreated. Every write
-        makes this check, and so does :meth:`read`.
+        The broker is queried once, and again if the topic was recreated. :meth:`write`
+        and :meth:`read` call this method.
 
         Raises:
             ControlTopicError: the settings could lose holds; the message gives advice.
@@ -155,13 +156,13 @@ class Operator:
         return found
 
     def is_set_up(self) -> bool:
-        """Return whether any of the control topics exists, or may exist but be hidden."""
+        """Return whether any control topic exists, or is hidden and may exist."""
         found = described_topics.describe(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 
     def write(self, wanted: Sequence[Change]) -> tuple[HoldRecord, ...]:
         """
-        Place or lift holds; each is acknowledged by all replicas on return.
+        Place or lift holds; on return, all replicas have acknowledged every change.
 
         Args:
             wanted: the changes to write.
@@ -183,10 +184,10 @@ class Operator:
         """
         Read the holds topic, and return the holds of one group or of all groups.
 
-        Records are folded by offset, as members fold them; the result includes expired
-        holds.
+        The holds are those that members would read from the topic, including expired
+        ones.
         """
-        # The many reports are not needed to read the holds.
+        # Skip the status topic, because its many reports are not needed for the holds.
         settings = evolve(self.settings, status_topic=None)
         self._read(settings, is_strict=True)
         return self.board.holds(group)
@@ -200,30 +201,31 @@ class Operator:
         for_: float | timedelta | None = None,
     ) -> None:
         """
-        Hold targets for every member of a group, now and in the future.
+        Hold targets for all current and future members of a group.
 
-        Members obey within milliseconds, and a partition that is assigned after the
-        return delivers nothing held. The hold stays in force after this process ends,
-        until :meth:`resume` or the command of that name lifts it, or it expires by the
-        broker's clock. A hold of this owner and target that is in force is replaced,
-        and its partitions count as held since that hold was placed.
+        Members obey within milliseconds. A partition that is assigned after this call
+        has returned does not deliver any held records. The hold stays in force after
+        this process exits, until :meth:`resume` or ``safeconsumer resume`` lifts it, or
+        it expires by the broker's clock. If this owner already holds a target, the hold
+        is replaced, and its partitions count as held since the earlier hold was placed.
 
         Args:
             group: the consumer group.
-            targets: as for ``SafeConsumer.pause``; a pattern must be RE2, which every
-                member interprets in the same way. Each target becomes a separate hold.
+            targets: as for ``SafeConsumer.pause``; patterns must be RE2, so that all
+                members interpret them in the same way. Each target becomes a separate
+                hold.
             owner: the owner of the hold, as ``status`` shows it.
             reason: text for people, or None.
-            for_: seconds or a ``timedelta`` until it expires; None for no limit.
+            for_: seconds or a ``timedelta`` until the hold expires; None for no limit.
 
         Raises:
             ControlTopicError: there is no holds topic, or its settings would let Kafka
                 delete holds; nothing was written. The settings are requested once, and
                 again if the topic was recreated.
             ControlWriteError: a hold was not acknowledged within 10 s. Acknowledged
-                holds are in force, and holds that the message names may be written
-                later; repeating the call is safe.
-            HoldSettingError: group, owner, reason or time is not acceptable; nothing
+                holds are in force, and the holds named in the message may still be
+                written later; repeating the call is safe.
+            HoldSettingError: the group, owner, reason or duration is invalid; nothing
                 was written.
             MissingExtraError: a target is a pattern, and google-re2 is missing.
         """
@@ -248,22 +250,22 @@ class Operator:
         self, group: str, *targets: Target, owner: str, force: bool = False
     ) -> None:
         """
-        Lift one owner's holds on exactly these targets, for every member.
+        Lift one owner's holds on exactly these targets, for all members.
 
-        Other owners' holds stay, and so do holds of other scopes that cover the same
-        partitions. The errors are those of :meth:`pause`; a hold that a
-        ``ControlWriteError`` names may still exist.
+        Other owners' holds stay, and so do holds with other scopes that cover the same
+        partitions. The call raises the same errors as :meth:`pause`; holds named in a
+        ``ControlWriteError`` may still exist.
 
         Args:
             group: the consumer group.
             targets: as for :meth:`pause`.
             owner: the owner of the holds.
-            force: lift them without reading the topic, even if ``reset-offsets`` has not
-                moved every partition yet.
+            force: lift the holds without reading the topic, even if ``reset-offsets``
+                has not moved every partition yet.
 
         Raises:
-            HoldSettingError: a partition is not moved yet; nothing was written.
-                :meth:`pause` names other reasons.
+            HoldSettingError: ``reset-offsets`` has not moved a partition yet, or one of
+                the reasons given for :meth:`pause`; nothing was written.
         """
         wanted = _wanted(group, owner, targets, None)
         if not force:
@@ -275,7 +277,7 @@ class Operator:
             return [one for one in found if one.key in keys]
 
         if not any(one.hold and one.hold.reset for one in own(self.holds(group))):
-            return  # making a view needs more requests
+            return  # no need for a view, which costs more requests
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
             why = "; ".join(reasons(undone))
@@ -285,7 +287,7 @@ class Operator:
     # ------------------------------------------------------------ reading
 
     def _read(self, settings: Control, *, is_strict: bool) -> Readable:
-        """Read the topics up to their ends; return the part of them that can be read."""
+        """Read the topics up to their ends; return which parts could be read."""
         ids, troubles = described_topics.readable(self.admin, settings)
         if is_strict and troubles and self.settings.holds_topic not in ids:
             raise troubles[0]
@@ -293,8 +295,8 @@ class Operator:
             if ids:
                 self._read_to_the_ends(ids)
         except BaseException as error:
-            # The client may have read part of an answer, so the next read makes a new
-            # client.
+            # The client may have read only part of an answer, so the next read creates
+            # a new client.
             self._reader.close()
             is_refused = isinstance(error, kafka_errors.TopicAuthorizationFailedError)
             if is_strict or not is_refused:
@@ -330,7 +332,7 @@ class Operator:
         return True
 
     def _listen(self, until: float) -> float | None:
-        """Wait for the next report, at most until a given time; return the report's time."""
+        """Wait for the next report, at most until a given time; return its timestamp."""
         board, before = self.board, self.board.reported_at
         now, seconds = time.monotonic(), 2 * self.settings.status_interval + 0.5
         self._silent_at = now + seconds
@@ -342,12 +344,12 @@ class Operator:
 
     def group(self, group: str, until: float = math.inf) -> GroupFacts:
         """
-        Query the cluster about a consumer group.
+        Return the cluster's description of a consumer group.
 
         Args:
             group: the consumer group.
-            until: when the call stops waiting for a coordinator, on the monotonic
-                clock.
+            until: when the call stops waiting for the group's coordinator, on the
+                monotonic clock.
         """
         return facts_of_one(self.admin, group, until)
 
@@ -357,9 +359,9 @@ class Operator:
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
-        Return the seconds after which topics delete records by age; None for never.
+        Return, by topic, the seconds until records are deleted by age; None for never.
 
-        Topics for which the broker gives no answer are left out.
+        Topics that the broker does not describe are left out.
         """
         return described_topics.retention(self.admin, names) if names else {}
 
@@ -368,7 +370,7 @@ class Operator:
         return tuple(self.admin.list_topics())
 
     def missing(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the topics that do not exist, as far as this principal can see."""
+        """Return the given topics that do not exist, as far as this principal can see."""
         described = self.admin.describe_topics(sorted(names)) if names else ()
         return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
@@ -383,24 +385,25 @@ class Operator:
         timeout: float | None = None,
     ) -> View:
         """
-        Return the view of a group as it is now.
+        Return a current view of a group.
 
-        If a control topic does not exist or may not be read, the view contains the
-        rest, and names the missing part.
+        If a control topic does not exist or may not be read, the view contains
+        everything else, and names the missing part.
 
         Args:
             group: the consumer group.
             is_strict: raise if the holds topic cannot be read.
-            has_lags: request the lags, too; no verdict needs them.
-            timeout: seconds after which the call gives up, whatever the brokers do; None
-                for the clients' own limits, half a minute for each request.
+            has_lags: request lags, too; verdicts do not need them.
+            timeout: seconds after which the call gives up, whatever the brokers do;
+                None to rely on the clients' own limits, about half a minute for each
+                request.
 
         Raises:
             KafkaTimeoutError: there was no answer within ``timeout``.
         """
 
         def ask(one: Operator, until: float) -> View:
-            if is_strict:  # this error gives better advice than later errors
+            if is_strict:  # its error gives better advice than later errors
                 one.check()
             facts = one.group(group, until)
             readable = one.read(is_strict=is_strict, until=until)
@@ -408,11 +411,11 @@ class Operator:
 
         if timeout is None:
             view = ask(self, math.inf)
-        else:  # a missing report in this time is not the broker's fault
+        else:  # leave time for the requests that follow the reports
             until = time.monotonic() + timeout - _ANSWER_SECONDS
             view = self.within(timeout, lambda one: ask(one, until))
         moves = self._commits.note(group, view.facts, view.held_by_silent)
-        if has_lags:  # for a caller that polls, note() finds the moves
+        if has_lags:  # callers that poll rely on note() instead
             moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
 
@@ -435,11 +438,12 @@ class Operator:
         """
         Call a function with a time limit, whatever the brokers do.
 
-        The function gets its own clients, because those of a waiting thread are in use.
+        The function gets an operator with clients of its own, because an abandoned call
+        may still be using its clients.
 
         Args:
-            seconds: the limit, after which the call gives up.
-            ask: called with an operator like this one, on another thread.
+            seconds: the time limit.
+            ask: the function, called on another thread with a copy of this operator.
 
         Raises:
             KafkaTimeoutError: there was no answer in time.
@@ -466,7 +470,7 @@ class Operator:
         *,
         has_lags: bool = False,
     ) -> View:
-        """Return the view of a group after the last read; ``has_lags`` requests its lags."""
+        """Return a view of a group as of the last read; ``has_lags`` requests its lags."""
         survey = Survey(facts={group: facts})
         if has_lags:
             with self._queries.renewed():
@@ -475,13 +479,13 @@ class Operator:
 
     def survey(self, *, has_lags: bool = False) -> tuple[tuple[View, ...], Readable]:
         """
-        Return the views of all groups, including groups that only holds name.
+        Return the views of all groups, including groups that exist only in holds.
 
-        The second result is the part of the topics that could be read. Groups whose
-        broker does not answer are unknown, and may be missing.
+        The second result says which parts of the topics could be read. Groups whose
+        broker does not answer are unknown, and may be missing from the result.
 
         Args:
-            has_lags: request the lags of all groups, not only of those with holds.
+            has_lags: request the lags of all groups, not only of groups with holds.
         """
         readable = self.read()
         survey = survey_of(self.admin, self.board.groups)
@@ -494,7 +498,7 @@ class Operator:
 
     def read(self, *, is_strict: bool = False, until: float = math.inf) -> Readable:
         """
-        Bring the board up to date; return the part of the topics that can be read.
+        Bring the board up to date; return which parts of the topics could be read.
 
         Args:
             is_strict: raise if the holds topic cannot be read.
@@ -502,7 +506,8 @@ class Operator:
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None:
-            # A topic that was created for other data has no holds.
+            # A topic that is unfit may have been created for other data, so its records
+            # are not holds.
             try:
                 self.check()
             except ControlTopicError as error:
@@ -512,13 +517,13 @@ class Operator:
                 readable = evolve(readable, ends=None, unread=unread)
         self.board.update(lambda: self._listen(until))
         if not self.board.has_reporters and time.monotonic() < (self._silent_at or 0.0):
-            # Members may still report: this operator has not listened for long enough.
+            # The operator has not waited long enough to say that members do not report.
             unread = (*readable.unread, "no report has come yet: give it more time")
             return Readable(ends=None, reports_are_read=False, unread=unread)
         return readable
 
     def broker_version(self) -> tuple[int, ...]:
-        """Return the Kafka version whose protocols the cluster speaks."""
+        """Return the Kafka version whose protocol the cluster speaks."""
         return tuple(self._queries.consumer.config["api_version"])
 
 

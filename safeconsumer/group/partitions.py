@@ -1,4 +1,4 @@
-"""Converts between partitions, ranges and text; finds the partitions that scopes cover."""
+"""Converts partitions to and from ranges and text, and finds those that scopes cover."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -27,9 +27,9 @@ class Coverage(Generic[C]):
     """
     An index of scopes, or holds, by the partitions that they cover.
 
-    Holds of single partitions are looked up by partition, so that a thousand of them
-    are not compared one by one. Any other scope covers all of a topic or nothing of it,
-    so it is compared only once for each topic.
+    Holds on single partitions are looked up by partition, so that a thousand of them
+    are not compared one by one. Any other scope covers all partitions of a topic or
+    none, so it is compared only once for each topic.
     """
 
     def __init__(self, several: Iterable[C]) -> None:
@@ -66,7 +66,7 @@ _PLACE = itemgetter(0)
 def covered(
     scopes: Iterable[Covering], partitions: Iterable[TopicPartition]
 ) -> tuple[TopicPartition, ...]:
-    """Return the given partitions that a scope covers."""
+    """Return those of the given partitions that any scope covers."""
     coverage = Coverage(scopes)
     return tuple(tp for tp in partitions if coverage.covering(tp))
 
@@ -76,7 +76,7 @@ def meeting(
 ) -> tuple[C, ...]:
     """Return the scopes, or holds, that cover at least one of the partitions."""
     every = frozenset((tp[0], tp[1]) for tp in partitions)
-    # A scope that is not one partition covers all of a topic or nothing of it.
+    # A scope other than a single partition covers all partitions of a topic or none.
     one_each = {topic: TopicPartition(topic, number) for topic, number in every}
     return tuple(
         one
@@ -92,7 +92,7 @@ def meeting(
 def partitions_of(
     ranges: Mapping[str, tuple[tuple[int, int], ...]],
 ) -> Iterator[TopicPartition]:
-    """Yield the partitions in ranges of numbers by topic."""
+    """Yield the partitions in ranges by topic."""
     for topic, several in ranges.items():
         for first, last in several:
             for number in range(first, last + 1):
@@ -105,7 +105,7 @@ def numbers_text(several: Iterable[tuple[int, int]]) -> str:
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as ``orders:0-3,7 audit:0``, cut after twenty topics."""
+    """Return partitions as ``orders:0-3,7 audit:0``, truncated after twenty topics."""
     parts = [
         partition_text(topic, numbers_text(several))
         for topic, several in report_wire.ranges(partitions).items()
@@ -116,7 +116,7 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 
 
 def name_of(tp: TopicPartition) -> str:
-    """Return the name of a partition, as ``orders:3``."""
+    """Return the name of a partition, such as ``orders:3``."""
     return partition_text(tp.topic, tp.partition)
 
 
@@ -126,7 +126,7 @@ def names(partitions: Iterable[TopicPartition]) -> list[str]:
 
 
 def scopes_text(several: Sequence[Scope]) -> str:
-    """Return scopes as text; if there are many, single partitions become ranges."""
+    """Return scopes as text; if there are many, single partitions are merged into ranges."""
     if len(several) <= _MANY:
         return ", ".join(map(str, several))
     wide = [str(one) for one in several if not isinstance(one, Partition)]
@@ -142,7 +142,7 @@ def folded(
     rows: Iterable[tuple[str, ...]], scopes: Sequence[Scope]
 ) -> list[tuple[str, ...]]:
     """
-    Return rows about holds; if there are many, equal rows of partitions become one.
+    Return rows about holds; if there are many, merge those that differ by partition.
 
     Args:
         rows: the cells of each hold, its scope first.
@@ -163,5 +163,5 @@ def folded(
 
 
 def folded_cells(several: Sequence[HoldRecord]) -> list[tuple[str, ...]]:
-    """Return the cells of holds, folded like the rows of :func:`folded`."""
+    """Return the table cells of holds, merged as in :func:`folded`."""
     return folded(map(HoldRecord.cells, several), [one.scope for one in several])

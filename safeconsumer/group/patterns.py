@@ -1,4 +1,4 @@
-"""Reads and writes scopes of control records. Patterns are RE2, so matching is linear."""
+"""Parses scopes for control records. Patterns are RE2, so matching takes linear time."""
 
 from functools import lru_cache
 from importlib import import_module
@@ -19,7 +19,7 @@ _NEEDS_RE2 = (
 
 @frozen
 class _Anything:
-    """Replaces an expression that cannot be compiled: it matches every name."""
+    """Stands in for an expression that cannot be compiled, and matches every name."""
 
     pattern: str
 
@@ -34,7 +34,7 @@ class Read:
 
     Attributes:
         scope: the scope.
-        trouble: why it covers more than its text says, or None.
+        trouble: why the scope covers more than its text says, or None.
     """
 
     scope: Scope
@@ -44,7 +44,7 @@ class Read:
 @lru_cache(maxsize=65_536)
 def read(text: str) -> Read | None:
     """
-    Read a scope that another process wrote; return None if it is not a scope.
+    Parse a scope that another process wrote; return None if the text is not a scope.
 
     A pattern that this process cannot compile covers every topic.
     """
@@ -64,9 +64,9 @@ def read(text: str) -> Read | None:
 
 def read_key(key: ControlKey) -> Read:
     """
-    Read the scope of a control record's key; a key of a later version covers everything.
+    Parse the scope in a control record's key; a later version's key covers everything.
 
-    Members obey this scope, and operators see it.
+    This is the scope that members obey and that operators see.
     """
     found = read(key.scope)
     if found is None or key.extra:
@@ -76,7 +76,7 @@ def read_key(key: ControlKey) -> Read:
 
 def parse(text: str) -> Scope:
     """
-    Read a scope for a record to be written; every member must understand it.
+    Parse a scope that will be written; every member must understand it.
 
     Raises:
         ScopeSyntaxError: the scope is malformed, or its pattern is not RE2.
@@ -91,7 +91,7 @@ def parse(text: str) -> Scope:
 
 def target(value: object) -> Scope:
     """
-    Return the scope of any target of ``pause``, if every member understands it.
+    Return the scope for a target of ``pause``, in a form that every member understands.
 
     Raises:
         ScopeSyntaxError: the scope is malformed, or its pattern is not RE2.
@@ -99,7 +99,7 @@ def target(value: object) -> Scope:
         MissingExtraError: the scope is a pattern, and google-re2 is missing.
     """
     if isinstance(value, str):
-        return parse(value)  # an RE2 pattern may be invalid in Python
+        return parse(value)  # not via scopes.of(), because RE2 may be invalid in Python
     found = scopes.of(value)
     return parse(str(found)) if isinstance(found, Pattern) else found
 

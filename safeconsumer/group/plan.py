@@ -1,13 +1,13 @@
 """
-Determines the effect of a change to holds before a record is written.
+Determines the effect of a change to holds before any record is written.
 
 An operator types or clicks an action: :class:`Place`, :class:`Extend`, :class:`Lift`,
 or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares the
 action with a view of the group, and returns a :class:`Plan`: the records to write, the
-needs that the operator must agree to first, and sentences about the plan. The module
-reads no clock, because the view has the time. The module queries a :class:`Cluster`
-only for similar names; the same view and action give the same records and digest,
-whatever the cluster answers.
+points that the operator must agree to first, and sentences about the plan. The module
+does not read any clock, because the view contains the time. It queries a
+:class:`Cluster` only to suggest similar names, so the same view and action always give
+the same records and digest.
 
 =====================================  ================================================
 The owner's hold of the same scope     Effect of placing a hold
@@ -21,10 +21,10 @@ another hold                           it is replaced, if the owner agrees
 another hold that has ended            it is replaced
 =====================================  ================================================
 
-A plan whose result exists already (:attr:`Plan.is_done`) writes no record, for example
-if a form was sent twice or a loop repeats a command. A digest shows whether a plan is
-still the one that the operator agreed to; :mod:`safeconsumer.group.carry_out` compares
-digests right before it writes.
+A plan whose result exists already (:attr:`Plan.is_done`) does not write any records,
+for example if a form was sent twice or a loop repeats a command. A digest shows whether
+a plan is still the one that the operator agreed to; :mod:`safeconsumer.group.carry_out`
+compares digests right before it writes.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import OPERATOR, checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
-# A level (``note``, ``waiting``, ``unknown`` or ``alarm``) and a sentence.
+# A level (``note``, ``waiting``, ``unknown`` or ``alarm``), and a sentence.
 Point = tuple[str, str]
 
 GONE = "it was lifted, it ended, or it has another owner"
@@ -70,13 +70,13 @@ LACKED = "the holds topic was recreated and lacks it"
 """The reason for writing again a hold that members obey."""
 
 
-# Seconds within which a second form that extends a hold counts as a repetition; a later
-# form requests a new end.
+# Seconds within which a second form to extend a hold counts as a repetition; a later
+# form requests a new expiry.
 _SENT_AGAIN = 60.0
 
 
 class Cluster(Protocol):
-    """Lists the groups and topics of the cluster, in case a name looks mistyped."""
+    """Lists the cluster's groups and topics, for suggestions if a name looks mistyped."""
 
     def groups(self) -> Sequence[str]:
         """Return the names of all groups."""
@@ -86,7 +86,7 @@ class Cluster(Protocol):
 
 
 class Action(Protocol):
-    """A change that an operator requests, checked as far as possible without the cluster."""
+    """A change that an operator requests, already validated where no cluster is needed."""
 
     @property
     def group(self) -> str:
@@ -101,7 +101,7 @@ class Action(Protocol):
 
     def decide(self, plan: "Plan", cluster: Cluster, /) -> "Plan":
         """
-        Return the plan with its records, and the needs that must be agreed to.
+        Return the plan with its records and its needs.
 
         Args:
             plan: the plan so far, with the partitions and the existing holds that the
@@ -116,14 +116,14 @@ class Action(Protocol):
         """Return the parts of the action that a digest covers, without record ids."""
 
     def document(self, plan: "Plan", /) -> dict[str, Any]:
-        """Return the effect of the action's plan as plain JSON values."""
+        """Return the effect of the plan as plain JSON values."""
 
 
 # ---------------------------------------------------------------- plans
 
 
 class Consent(Enum):
-    """The ways in which an operator agrees: a flag of that name, a click, or typed text."""
+    """How an operator agrees: with a flag of that name, a click, or typed text."""
 
     FUTURE = "future"
     REPLACE = "replace"
@@ -136,13 +136,14 @@ class Consent(Enum):
 @frozen(kw_only=True)
 class Need:
     """
-    A reason why a plan is not carried out unless the operator agrees.
+    Something that the operator must agree to before a plan is carried out.
 
     Attributes:
-        consent: how to agree; ``NONE`` if only another action is possible.
-        why: the reason as text; empty if the operator knows it.
-        ask: the text that the operator agrees to, or advice.
-        about: the names that the consent is about, for the digest.
+        consent: how to agree; ``NONE`` if the operator cannot agree and must choose
+            another action.
+        why: the reason as text; empty if the operator already knows the reason.
+        ask: the text that the operator agrees to; advice if ``consent`` is ``NONE``.
+        about: the names that the consent covers, for the digest.
     """
 
     consent: Consent
@@ -152,31 +153,34 @@ class Need:
 
 
 def refusal(why: str, ask: str) -> Need:
-    """Return a need that no consent meets, so that its plan is never carried out."""
+    """Return a need that cannot be agreed to, so that its plan is never carried out."""
     return Need(consent=Consent.NONE, why=why, ask=ask)
 
 
 @frozen(kw_only=True)
 class Plan:
     """
-    The effect that an action would have on a group.
+    The effect that an action would have on a group's holds.
 
     Attributes:
         view: the view of the group from which the plan was made.
         action: the action.
         covers: the partitions of the group that the action covers now.
-        own: the existing holds of the same owners and scopes.
-        others: the other holds that cover some of these partitions, or the same scopes.
+        own: the existing holds with the owners and scopes that the action names.
+        others: the other holds that cover some of these partitions or have the same
+            scopes.
         changes: the records to write; empty if nothing is left to do.
-        needs: the points that the operator must agree to first.
-        unchanged: those of ``own`` that equal the requested hold, and stay.
-        renewed: those of ``own`` that equal the requested hold, but have ended, may
-            have ended, or are missing on the holds topic; they are written again.
-        kept: the holds to lift that the holds topic has lost and members still obey.
+        needs: what the operator must agree to first.
+        unchanged: the holds in ``own`` that already match the request and stay as they
+            are.
+        renewed: the holds in ``own`` that match the request but are written again,
+            because they have ended, may have ended, or are missing from the holds
+            topic.
+        kept: the holds to lift that the holds topic has lost but members still obey.
         is_done: whether the requested state exists already.
-        limits: by topic, the seconds after which it deletes records, or None for never.
-            Topics without an answer are left out. ``limits`` is None if the broker was
-            not queried.
+        limits: by topic, the seconds after which the topic deletes records, or None for
+            never; topics with unknown retention are left out. ``limits`` is None if the
+            broker was not queried.
     """
 
     view: View
@@ -199,28 +203,28 @@ class Plan:
 
     @property
     def replaced(self) -> tuple[HoldRecord, ...]:
-        """The existing holds that another hold replaces."""
+        """The existing holds that the plan's holds replace."""
         stays = {one.key for one in (*self.unchanged, *self.renewed)}
         return tuple(one for one in self.own if one.key not in stays)
 
     @property
     def to_agree(self) -> str | None:
-        """The text that the operator must agree to first; None if no agreement is needed."""
+        """The text that the operator must agree to first; None if no consent is needed."""
         return "; ".join(one.ask for one in self.needs) or None
 
     @property
     def is_refused(self) -> bool:
-        """Whether no consent makes the plan possible."""
+        """Whether the plan cannot be carried out even if the operator agrees."""
         return any(one.consent is Consent.NONE for one in self.needs)
 
     @cached_property
     def digest(self) -> str:
         """
-        A text that is equal for two plans that change the same holds in the same way.
+        A hash that is equal for two plans that change the same holds in the same way.
 
-        The digest leaves out values that change without an operator: sentences, times,
-        and the existing partitions, because an agreement to ``@all`` is valid for all
-        of them.
+        The digest leaves out values that change without an operator's action:
+        sentences, times, and the existing partitions, because a consent to ``@all``
+        covers any partitions.
         """
         action = self.action
         needs = [(one.consent.value, *one.about) for one in self.needs]
@@ -241,7 +245,7 @@ def _identity(one: HoldRecord) -> tuple[str, str, str | None, int]:
 
 def plan_of(view: View, action: Action, cluster: Cluster) -> Plan:
     """
-    Return the effect that an action would have.
+    Return the plan for an action.
 
     Args:
         view: the group.
@@ -277,7 +281,7 @@ def plan_of(view: View, action: Action, cluster: Cluster) -> Plan:
 @frozen(kw_only=True)
 class TimedHolds:
     """
-    An action that gives holds of one owner a duration.
+    An action that sets the duration of one owner's holds.
 
     Attributes:
         group: the group that obeys the holds.
@@ -296,7 +300,7 @@ class TimedHolds:
         return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about covered partitions, disobeying members, and the end."""
+        """Yield sentences about the covered partitions, disobeying members and the expiry."""
         return _placed(plan, self.seconds)
 
     def facts(self) -> list[Any]:
@@ -317,13 +321,13 @@ class TimedHolds:
 @frozen(kw_only=True)
 class Place(TimedHolds):
     """
-    Places holds; the values are checked as far as possible without the cluster.
+    Places holds on scopes.
 
     Attributes:
         reason: the reason, as text for people.
-        changes: the records of these holds, one for each scope.
-        replaces: whether to replace even a hold with the same reason that lasts longer,
-            for example after an extension.
+        changes: the records for these holds, one for each scope.
+        replaces: whether to replace even a longer hold with the same reason, for
+            example one that was extended.
     """
 
     reason: str
@@ -331,7 +335,7 @@ class Place(TimedHolds):
     replaces: bool = False
 
     def written_by(self, host: str | None, principal: str | None) -> "Place":
-        """Return the action with the host and the login of its writer, for people."""
+        """Return the action with the host and user that people will see as the writer."""
         signed = (
             evolve(one, hold=evolve(one.hold, host=host, principal=principal))
             for one in self.changes
@@ -340,7 +344,7 @@ class Place(TimedHolds):
         return evolve(self, changes=tuple(signed))
 
     def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
-        """Return the plan according to the table in the module's docstring."""
+        """Return the plan that the table in the module's docstring gives."""
         own = {one.key: one for one in plan.own}
         unchanged, renewed, todo = [], [], []
         for change in self.changes:
@@ -361,13 +365,13 @@ class Place(TimedHolds):
         return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
 
     def _is_met(self, change: Change, one: HoldRecord, view: View) -> bool:
-        """Return whether a hold is the one that a change requests, or an extended one."""
+        """Return whether an existing hold is the requested hold, possibly extended."""
         wanted, hold = change.hold, one.hold
         if wanted is None or hold is None or wanted.reason != hold.reason:
             return False
         if wanted.ttl_ms is None or hold.ttl_ms is None or self.replaces:
             return wanted.ttl_ms == hold.ttl_ms
-        if view.is_from_earlier_topic(one):  # members obey it until its later end
+        if view.is_from_earlier_topic(one):  # members obey it until its later expiry
             return wanted.ttl_ms == hold.ttl_ms
         return wanted.ttl_ms <= hold.ttl_ms
 
@@ -385,17 +389,17 @@ def place_action(
     for_: str | None,
 ) -> Place:
     """
-    Return the action that places holds, from the text that an operator typed.
+    Return the action that places holds as an operator typed them.
 
     Args:
         group: the group that must obey the holds.
         owner: the owner of the holds.
         texts: the scopes as they were typed.
         reason: the reason, as text for people.
-        for_: the duration, as it was typed; None for no end.
+        for_: the duration as it was typed; None for no expiry.
 
     Raises:
-        HoldSettingError: the group, the reason or the duration is not acceptable.
+        HoldSettingError: the group, the reason or the duration is invalid.
         ScopeSyntaxError: a text is not a scope, or there is no scope.
         MissingExtraError: google-re2 is missing, and a scope is a pattern.
     """
@@ -418,7 +422,7 @@ def place_action(
 
 def duration_of(for_: str, name: str = "for") -> float:
     """
-    Return the seconds of ``--for`` as it was typed.
+    Return the typed value of ``--for`` in seconds.
 
     Args:
         for_: the duration.
@@ -435,7 +439,7 @@ def duration_of(for_: str, name: str = "for") -> float:
 
 
 def _is_lasting(view: View, one: HoldRecord) -> bool:
-    """Return whether a hold is on the holds topic, and no clock is past its end."""
+    """Return whether a hold is on the holds topic and has not expired by any clock."""
     if view.is_from_earlier_topic(one):
         return False
     if one.hold is None or one.hold.ttl_ms is None:
@@ -444,8 +448,7 @@ def _is_lasting(view: View, one: HoldRecord) -> bool:
 
 
 def _needs(plan: Plan, action: Place, cluster: Cluster) -> Iterator[Need]:
-    # An unchanged hold needs no consent, so that a loop can repeat a command without
-    # one.
+    # An unchanged hold does not need consent, so that a loop can repeat a command.
     view, group = plan.view, action.group
     keys = {one.key.scope for one in plan.changes}
     todo = [one for one in action.scopes if str(one) in keys]
@@ -490,22 +493,23 @@ def _needs(plan: Plan, action: Place, cluster: Cluster) -> Iterator[Need]:
 @frozen(kw_only=True)
 class Extend(TimedHolds):
     """
-    Makes existing holds of an owner last longer.
+    Makes existing holds of one owner last longer.
 
     The holds keep their id, their reason, and the time at which they were placed. If no
-    member reports the broker's time, they may last longer than requested, but never end
-    earlier than before. A hold that the holds topic has lost is written again if it
-    would end no earlier.
+    member reports the broker's time, the holds may last longer than requested, but
+    never end earlier than before. A hold that the holds topic has lost is written
+    again, unless it would then end earlier.
 
     Attributes:
-        offset: the offset of the hold as it was shown; None if none was shown.
+        offset: the offset of the hold's record that the operator saw; None if no record
+            was shown.
     """
 
     seconds: float
     offset: int | None = None
 
     def decide(self, plan: Plan, _cluster: Cluster, /) -> Plan:
-        """Return the plan, which is refused if one hold cannot be extended."""
+        """Return the plan; it is refused if any of the holds cannot be extended."""
         view, shown = plan.view, self.offset
         own = {one.key: one for one in plan.own}
         keys = self.keys(view)
@@ -520,7 +524,7 @@ class Extend(TimedHolds):
         return evolve(plan, needs=needs, changes=longer, renewed=lost)
 
     def _changed_since(self, plan: Plan, shown: int, *, is_all: bool) -> Plan:
-        """Return the plan for a hold that is no longer the record that was shown."""
+        """Return the plan for holds that have changed since they were shown."""
         ttl_ms = new_hold(None, self.seconds).ttl_ms
         is_done = is_all and all(
             one.hold is not None
@@ -531,7 +535,7 @@ class Extend(TimedHolds):
             and one.expires_at > plan.view.times.here + self.seconds - _SENT_AGAIN
             for one in plan.own
         )
-        if is_done:  # the same form was sent before
+        if is_done:  # the same form has already been sent
             return evolve(plan, is_done=True, unchanged=plan.own)
         ask = "it was lifted, replaced or extended, or it ended: look at the group"
         return evolve(plan, needs=(refusal("the hold has changed", ask),))
@@ -539,7 +543,7 @@ class Extend(TimedHolds):
     def _refusals(
         self, key: ControlKey, own: HoldRecord | None, plan: Plan
     ) -> Iterator[Need]:
-        """Yield reasons why a hold cannot be extended; the first reason counts."""
+        """Yield reasons why a hold cannot be extended; only the first is used."""
         scope, view, again = key.scope, plan.view, "pause places it again"
         if is_later(own) or (own is None and later_version_scopes(plan, key)):
             yield refusal(f"a later version holds {scope}", "upgrade first")
@@ -565,9 +569,9 @@ class Extend(TimedHolds):
     def _longer(self, own: HoldRecord, view: View) -> Change:
         hold, end, seconds = own.hold, own.expires_at, self.seconds
         if end is not None:
-            # The broker counts from its own time, which is no earlier than the proven
-            # time. On a topic with the timestamps of hosts, the duration counts from
-            # this host's time.
+            # The broker counts the duration from its own time, which is not before the
+            # proven time. On a topic with producers' timestamps, the duration counts
+            # from this host's time.
             times = view.times
             begin = times.proven if times.is_by_broker else times.wall
             seconds = max(seconds, end - begin)
@@ -576,7 +580,7 @@ class Extend(TimedHolds):
         return Change(own.key, longer).held_since(own.since)
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about the extended holds, or that they are extended already."""
+        """Yield sentences about the holds to extend, or about holds extended already."""
         if plan.is_done:
             return (("note", f"extended already: {one}") for one in _rows(plan.own))
         return TimedHolds.points(self, plan)
@@ -587,7 +591,7 @@ class Extend(TimedHolds):
 
 
 def _over(own: HoldRecord, view: View) -> str:
-    """Describe that a hold has or may have ended; empty if no clock is past its end."""
+    """Say that a hold has or may have ended; empty if no clock is past its expiry."""
     end, lifted = own.expires_at, view.lifted_by([own])
     if end is not None and lifted is not None:
         return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
@@ -602,13 +606,13 @@ def _over(own: HoldRecord, view: View) -> str:
 @frozen(kw_only=True)
 class NamedHold:
     """
-    The name of a hold to lift.
+    Identifies a hold to lift.
 
     Attributes:
         scope: its scope, as text.
         owner: its owner.
-        id: its id, if the operator has seen the id; else None.
-        offset: its offset, if the operator has seen the offset; else None.
+        id: its id if the operator saw it, otherwise None.
+        offset: its record's offset if the operator saw it, otherwise None.
     """
 
     scope: str
@@ -618,11 +622,11 @@ class NamedHold:
 
     @property
     def was_shown(self) -> bool:
-        """Whether the name means one shown record, not any hold of its owner and scope."""
+        """Whether only the shown record is meant, not any hold with its owner and scope."""
         return self.id is not None or self.offset is not None
 
     def names(self, one: HoldRecord) -> bool:
-        """Return whether this record is the one that was shown; True if none was shown."""
+        """Return whether this is the record that was shown; True if no record was shown."""
         is_id = self.id in {None, one.hold.hold_id if one.hold else ""}
         return is_id and self.offset in {None, one.offset}
 
@@ -632,16 +636,17 @@ class Lift:
     """
     Lifts holds of a group.
 
-    The lift counts as done if the holds were shown and no owner has any of them any
-    more; the group may be unknown then, because a hold may have been its only trace. A
-    hold that the holds topic has lost and members still obey counts as existing.
+    The lift counts as done if the holds were shown to the operator and none of them
+    exists any more. The group may then be unknown, because a hold may have been its
+    only trace. A hold that the holds topic has lost but members still obey counts as
+    existing.
 
     Attributes:
         group: the group that obeys them.
         holds: the holds.
-        by: the operator who lifts the holds, and must type the scopes of others' holds;
-            None if the action names each owner anyway, and may name holds that do not
-            exist.
+        by: the operator who lifts the holds and must type the scopes of other owners'
+            holds; None if the operator named every owner explicitly, in which case
+            holds that do not exist are allowed.
     """
 
     group: str
@@ -712,7 +717,7 @@ class Lift:
                 yield refusal(why, "give the hold's id or offset too")
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about partitions that flow again or that others keep held."""
+        """Yield sentences about partitions that are delivered again or that stay held."""
         for one in plan.kept:
             yield "note", f"kept by members, as the holds topic has lost it: {one.line}"
         if free := flowing(plan):
@@ -731,12 +736,12 @@ class Lift:
         return [self.group, self.by, holds]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
-        """Return the partitions that start to flow as plain JSON values."""
+        """Return the partitions that will be delivered again as plain JSON values."""
         return _covers_document(plan, flowing(plan))
 
 
 def not_held(plan: Plan) -> list[str]:
-    """Return the holds that a lift names and that do not exist, as text."""
+    """Return, as text, the holds that a lift names but that do not exist."""
     there = {(one.key.scope, one.key.owner) for one in plan.own}
     there |= {(one.scope, one.owner.removeprefix(OPERATOR)) for one in plan.kept}
     holds = plan.action.holds if isinstance(plan.action, Lift) else ()
@@ -745,17 +750,17 @@ def not_held(plan: Plan) -> list[str]:
 
 
 def is_later(one: HoldRecord | None) -> bool:
-    """Return whether a later version wrote a hold, whose new fields our write would lose."""
+    """Return whether a later version wrote the hold; our write would lose its new fields."""
     return one is not None and one.hold is not None and one.hold.version > VERSION
 
 
 def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the scopes whose keys a later version wrote, and only it can write.
+    Return the scopes whose keys only a later version can write.
 
     Args:
         plan: the plan.
-        keys: the keys of the action that count; all, if none is given.
+        keys: the keys to check; if none are given, all keys of the action.
     """
     wanted = keys or plan.action.keys(plan.view)
     named = {(one.scope, one.owner) for one in wanted}
@@ -764,7 +769,7 @@ def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
-    """Return the partitions that start to flow when the existing holds are lifted."""
+    """Return the partitions that are delivered again once the plan's holds are lifted."""
     reads = (patterns.read(one.scope) for one in plan.kept)
     lifted = [*plan.own, *(one.scope for one in reads if one is not None)]
     kept = frozenset(covered(plan.others, plan.covers))
@@ -790,7 +795,7 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     for why, several in ((LACKED, lacked), ("it may have ended", over)):
         for row in _rows(several):
             yield "note", f"would be renewed, as {why}: {row}"
-    if not plan.is_done:  # otherwise the sentence about an unchanged hold has its end
+    if not plan.is_done:  # else the unchanged hold's sentence shows its expiry
         yield _end(view, seconds)
         yield from _kept(plan, seconds)
 
@@ -826,11 +831,11 @@ def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]
 
 
 def warnings(plan: Plan) -> list[str]:
-    """Return sentences about members that may deliver what the holds of a plan cover."""
+    """Return sentences about members that may deliver partitions covered by a plan."""
     view, wanted = plan.view, frozenset(plan.covers)
     if not wanted:
         return []
-    # A member that is behind obeys as soon as it has read the hold.
+    # A member that is behind will obey as soon as it has read the hold.
     free = [one for one in view.all_members if not (one.obeys or one.is_behind)]
     found = [*reasons_of((one.verdict.sentence, one.name) for one in free)]
     if flows := partitions_text({tp for one in free for tp in one.owned & wanted}):
@@ -841,7 +846,7 @@ def warnings(plan: Plan) -> list[str]:
 
 
 def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
-    """Yield whether records of the covered topics may be deleted before the hold ends."""
+    """Yield sentences on whether retention may delete records before the hold ends."""
     if plan.limits is None:
         return
     limited = {one: kept for one, kept in plan.limits.items() if kept is not None}
@@ -861,9 +866,9 @@ def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
 
 def waiting(view: View, partitions: Sequence[TopicPartition]) -> int | None:
     """
-    Return the number of records after the committed offsets of partitions.
+    Return the total lag of partitions, in records.
 
-    None if one of the lags is unknown.
+    The result is None if any of the lags is unknown.
     """
     lags = view.lags
     found = [lags[tp] for tp in partitions if tp in lags]

@@ -7,7 +7,7 @@ from typing import Any
 
 from safeconsumer.errors.base import ClientPropertyError
 
-# Java's names of settings that have another name in kafka-python.
+# Settings with a different name in Java and in kafka-python.
 _TEXTS = {
     "bootstrap.servers": "bootstrap_servers",
     "client.id": "client_id",
@@ -21,7 +21,8 @@ _FILES = {
     "ssl.keystore.location": ("ssl_certfile", "ssl_keyfile"),
     "ssl.truststore.location": ("ssl_cafile",),
 }
-# Keys and certificates in the property's value; kafka-python reads files.
+# Properties whose value is a key or certificate; kafka-python reads these only from
+# files.
 _INLINE = (
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
@@ -36,13 +37,14 @@ _NUMBERS = {
 _LOGIN = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
 _CARRIED_OVER = (*_TEXTS, *_FILES, *_INLINE, *_NUMBERS, _LOGIN, _HOSTNAME)
-# Java's other names are less similar to these than typing errors are, except this one.
+# A typing error is at least this similar to a known name. Java's other property names
+# are less similar, except _PASSED_OVER.
 _ALIKE = 0.85
 _PASSED_OVER = {"retry.backoff.max.ms"}
 _JAAS = re.compile(
     r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
 )
-# The digits of the largest Java long, the type in which Kafka keeps milliseconds.
+# The number of digits in the largest Java long, Kafka's type for milliseconds.
 _MAX_DIGITS = 19
 _NOT_PEM = (".jks", ".p12", ".pfx")
 
@@ -51,8 +53,8 @@ def read_properties(text: str) -> dict[str, str]:
     """
     Read Java properties.
 
-    A line is ``key=value`` or ``key: value``; comments start with ``#`` or ``!``; a
-    backslash at the end of a line continues the line.
+    A line is ``key=value`` or ``key: value``. Comments start with ``#`` or ``!``. A
+    backslash at the end of a line joins the next line to it.
     """
     joined = re.sub(r"\\\r?\n[ \t]*", "", text)
     found = {}
@@ -69,13 +71,13 @@ def read_properties(text: str) -> dict[str, str]:
 
 def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
     """
-    Turn Java's properties into kafka-python's configuration.
+    Convert Java client properties to a kafka-python configuration.
 
     Properties that do not concern the connection are left out.
 
     Raises:
         ClientPropertyError: a property cannot be converted, or its name looks like a
-            misspelled name of a known property; the message gives advice.
+            misspelling of a known name; the message gives advice.
     """
     configs: dict[str, Any] = {}
     for name, value in properties.items():

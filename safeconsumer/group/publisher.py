@@ -1,4 +1,4 @@
-"""Writes group holds, one record per scope, acknowledged by all replicas."""
+"""Writes holds on groups, one record per scope, acknowledged by all replicas."""
 
 import math
 import time
@@ -17,12 +17,12 @@ from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.partitions import scopes_text
 from safeconsumer.group.wire import ControlHold, ControlKey
 
-# Seconds after the timeout within which the client itself gives up.
+# Seconds to wait after the timeout, in which the client itself gives up.
 _MARGIN = 0.5
-# Seconds between two attempts at a record that the broker refused temporarily.
+# Seconds between two attempts to write a record that the broker refused temporarily.
 _BACKOFF = 0.1
 
-# Errors after which a record may still be in the topic.
+# Errors after which the record may have been written nevertheless.
 _UNSURE = (
     kafka_errors.KafkaStorageError,
     kafka_errors.NetworkExceptionError,
@@ -44,18 +44,18 @@ class Change:
 
     def held_since(self, at: float | None) -> "Change":
         """
-        Return the change for an owner that holds the scope already.
+        Return the change, marked as held since an earlier time.
 
         Args:
-            at: since when the scope is held, in seconds since the epoch; None if
-                unknown.
+            at: when the owner's existing hold was placed, in seconds since the epoch;
+                None if the time is unknown or there is no such hold.
         """
         if self.hold is None or at is None:
             return self
         return evolve(self, hold=evolve(self.hold, since_ms=int(at * 1000)))
 
     def written(self, offset: int, at_ms: int | None) -> HoldRecord:
-        """Return the record that the broker has acknowledged; its time may be unknown."""
+        """Return the record that the broker has acknowledged, with its time if known."""
         at = None if at_ms is None or at_ms < 0 else at_ms / 1000
         return HoldRecord(key=self.key, hold=self.hold, at=at, offset=offset)
 
@@ -69,7 +69,7 @@ def new_hold(reason: str | None, for_: float | None) -> ControlHold:
         for_: seconds until it expires; None for no limit.
 
     Raises:
-        HoldSettingError: the hold would last for more than ten years.
+        HoldSettingError: the hold would last longer than ten years.
     """
     ttl_ms = None if for_ is None else max(1, math.ceil(for_ * 1000))
     if ttl_ms is not None and ttl_ms > wire.MAX_TTL_MS:
@@ -86,7 +86,7 @@ def changes(
     group: str, owner: str, scopes: Iterable[str], hold: ControlHold | None
 ) -> tuple[Change, ...]:
     """
-    Return the changes that hold scopes of a group or, without ``hold``, lift them.
+    Return the changes that place a hold on each scope or, without ``hold``, lift it.
 
     Each scope becomes a separate hold, with its own id.
     """
@@ -108,24 +108,25 @@ def publish(
     """
     Write the changes and wait until every one is acknowledged.
 
-    The changes are not a transaction: each is complete on its own, and writing it again
-    is safe. A record that may have been written is never sent again automatically,
-    because another process may have written the same key since, and sending would undo
-    that. The result is unknown until the caller writes the record again.
+    The changes are not a transaction: each change is complete by itself, and writing it
+    again is safe. A record that may have been written is never sent again
+    automatically, because another process may have written the same key since, and the
+    retry would undo that write. The result is unknown until the caller writes the
+    record again.
 
     Args:
-        connect: makes or returns the client to write with, which must not retry by
-            itself.
+        connect: creates or returns the producer, which must not retry on its own.
         topic: the control topic.
         wanted: the changes to write.
-        timeout: the seconds within which each must be acknowledged; also the client's
-            timeout.
+        timeout: the seconds within which each change must be acknowledged; the producer
+            must have the same timeout.
 
     Raises:
         ControlWriteError: a change was not acknowledged; the message names the changes
             that were acknowledged, those that were not written, and those whose result
             is unknown.
-        KeyboardInterrupt: the call was interrupted; the message names the same changes.
+        KeyboardInterrupt: the call was interrupted; the message gives the same
+            information.
         BaseException: a signal handler raised the exception; the results are unknown.
     """
     writing = _Writing(topic, wanted)
@@ -143,13 +144,13 @@ def publish(
 
 
 class _Writing:
-    """Writes changes, and keeps the result of each."""
+    """Writes changes, and stores the result of each."""
 
     def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
         self._done: dict[Change, HoldRecord] = {}
-        # Changes that certainly were not written, each with the reason.
+        # Changes that were certainly not written, each with the reason.
         self.refused: dict[Change, BaseException] = dict.fromkeys(
             self._wanted, _NOT_SENT
         )
@@ -157,12 +158,12 @@ class _Writing:
 
     @property
     def acknowledged(self) -> tuple[HoldRecord, ...]:
-        """The records that every replica has, in the order in which they were requested."""
+        """The records that all replicas have acknowledged, in the order of the request."""
         return tuple(self._done[one] for one in self._wanted if one in self._done)
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the first change that is not acknowledged; None if all are."""
+        """The error for the first change that is not acknowledged; None if all are."""
         why = {**self.refused, **self._unknown}
         return next((why[one] for one in self._wanted if one in why), None)
 
@@ -189,7 +190,7 @@ class _Writing:
         try:
             producer = connect()
             for one in todo:
-                # Until there is an answer, the record may have been written.
+                # Until an answer arrives, the record may or may not have been written.
                 self.refused.pop(one, None)
                 self._unknown[one] = _NO_ANSWER
                 futures[one] = producer.send(
@@ -201,8 +202,8 @@ class _Writing:
         except (*_TROUBLES, AssertionError) as error:
             if is_from_handler(error):
                 raise
-            # Without a partition 0, send() fails an assertion. The other changes would fail
-            # in the same way.
+            # If the topic has no partition 0, send() fails with an AssertionError. The
+            # other changes would fail in the same way.
             for one in todo:
                 if one not in futures:
                     self._unknown.pop(one, None)
@@ -224,7 +225,7 @@ class _Writing:
         del self._unknown[one]
 
     def sentence(self) -> str:
-        """Describe for each change whether it was written."""
+        """Return a sentence saying for each change whether it was written."""
         reasons: dict[str, list[Change]] = {}
         for one, why in self.refused.items():
             reasons.setdefault(_words(why), []).append(one)

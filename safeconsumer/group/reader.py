@@ -1,4 +1,4 @@
-"""Reads the holds topic on its own thread, and starts again after every failure."""
+"""Reads the holds topic on a thread of its own, and restarts after every failure."""
 
 import logging
 import threading
@@ -17,23 +17,23 @@ from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 
-# Milliseconds; a poll returns at the first record, so this only limits how late timers
-# run.
+# Milliseconds; a poll returns as soon as a record arrives, so this only limits how late
+# timed actions run.
 _POLL_MS = 500
-# The same while a gate is closed: if compaction removed a topic's last records, poll()
-# does not return at the end of the topic.
+# The same while a gate is closed. It is short because poll() does not return at the end
+# of the topic if compaction removed the last records.
 _EAGER_POLL_MS = 20
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-# Seconds within which the thread must end, if the caller gives no limit.
+# Seconds to wait for the thread to stop if the caller sets no limit.
 _END_SECONDS = 2.0
 
 
 class Reader:
     """
-    Applies the holds topic's records, and reports to the barrier how far it has read.
+    Applies the records from the holds topic, and tells the barrier how far it has read.
 
-    The reader keeps the holds through every failure: an unreachable broker, a topic
-    that is deleted, refused or recreated, or a defect of this package.
+    Holds stay in force through every failure: an unreachable broker, a topic that is
+    deleted, forbidden or recreated, or a bug in this package.
 
     Thread rules: a reader has one thread; any thread may call the public methods.
     """
@@ -67,10 +67,10 @@ class Reader:
 
     def start(self, timeout: float) -> None:
         """
-        Start to read; wait at most this many seconds until the topic is checked.
+        Start to read; wait at most ``timeout`` seconds until the topic is checked.
 
         Raises:
-            ControlTopicError: the topic is unfit; no thread is left running.
+            ControlTopicError: the topic is unfit; no thread keeps running.
         """
         self._thread.start()
         self._checked.wait(timeout)
@@ -79,14 +79,14 @@ class Reader:
             raise self._refused
 
     def ask_to_stop(self) -> None:
-        """Let the thread and the client end, without waiting for them; takes no lock."""
+        """Tell the thread and the client to stop, without waiting or taking a lock."""
         self._stopping.set()
 
     def stop(self, until: float | None = None) -> None:
         """
-        Stop the thread, and wait for its end until a time on the monotonic clock.
+        Stop the thread, and wait for it until a time on the monotonic clock.
 
-        Without ``until`` the wait takes two seconds at most.
+        Without ``until``, the call waits for two seconds at most.
         """
         if until is None:
             until = time.monotonic() + _END_SECONDS
@@ -100,7 +100,7 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all records on the topic are applied, and no failure followed."""
+        """Whether all records on the topic were applied and no failure has followed."""
         return self._alarms.is_ready
 
     def positions(self) -> Offsets:
@@ -121,7 +121,7 @@ class Reader:
         try:
             self._read_until_stopped()
         except ControlTopicError as error:
-            self._refused = error  # set before _lose() lets start() continue
+            self._refused = error  # must be set before _lose() wakes start()
             self._lose(str(error))
         except BaseException as error:  # noqa: BLE001 - without the reader no hold would arrive
             self._lose(f"{type(error).__name__}: {error}")
@@ -129,7 +129,7 @@ class Reader:
             self._wait()
 
     def _wait(self) -> None:
-        # The waits are short, because gates may have to open between them.
+        # Wait only briefly, because gates may have to open between two waits.
         wait = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._failures += 1
         self._stopping.wait(wait)
@@ -138,7 +138,7 @@ class Reader:
 
     def _lose(self, reason: str) -> None:
         self._barrier.disconnect()
-        self._checked.set()  # start() must not wait for a check that may never end
+        self._checked.set()  # start() must not wait for a check that may never succeed
         if not self._stopping.is_set():
             self._alarms.lost(reason)
         log.debug("control topics cannot be read: %s", reason)
@@ -203,7 +203,7 @@ class Reader:
         except ControlTopicError as error:
             self._failure = error
             self._topic.wake()
-        except Exception:  # the reader itself notices an unreachable cluster
+        except Exception:  # reading shows whether the cluster is unreachable
             log.debug("the holds topic's settings could not be read", exc_info=True)
 
     # ------------------------------------------------------------ beginning
@@ -226,5 +226,5 @@ class Reader:
         try:
             self._topic.ask_end(answer)
         except Exception as error:  # noqa: BLE001 - an assignment must not fail with it
-            self._failure = error  # the next client requests the end again
+            self._failure = error  # the next connection requests the end again
             answer(None)

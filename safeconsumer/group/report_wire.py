@@ -1,4 +1,4 @@
-"""Encodes and decodes members' reports: versioned, bounded, and never trusted."""
+"""Encodes and decodes members' reports, which are versioned, bounded and never trusted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -27,30 +27,31 @@ from safeconsumer.holds.scope import TopicPartition
 
 _NUL = "\0"
 
-# Seconds: the largest clock skew that a report may state.
+# Seconds; the largest clock skew that a report may contain.
 _MOST_SKEW = 366 * 86_400.0
 
-# The limits of a report: the holds of a worker, the lost holds and recreated topics,
-# and the characters of each line.
+# Limits for a report: a worker's outage holds; kept holds, recreated topics and resets;
+# and the characters in each line.
 _FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
 STREAM = "stream"
 
-# A longer report leaves out its partitions. Producers compress their records.
+# A report that would be longer leaves out its partitions. Producers compress their
+# records.
 MAX_REPORT_BYTES = 512 * 1024
 
-# More partitions than any cluster has; a larger report could only keep readers busy.
+# More partitions than any cluster has; a larger report would only keep readers busy.
 _MOST_PARTITIONS = 1_000_000
 
 
 @frozen(kw_only=True, order=True)
 class KeptHold:
     """
-    A hold that a member obeys although the holds topic was recreated without it.
+    A hold that a member still obeys although the recreated holds topic lacks it.
 
     Attributes:
-        owner: its owner, as ``operator:alice``.
+        owner: its owner, in the form ``operator:alice``.
         scope: its scope.
         line: a description for people.
     """
@@ -61,7 +62,7 @@ class KeptHold:
 
 
 def kept_holds_text(several: Sequence[KeptHold]) -> str:
-    """Describe the first few of several kept holds."""
+    """Return text that describes the first few of the kept holds."""
     more = [f"and {len(several) - _FEW} more"] if len(several) > _FEW else []
     return "; ".join([*(one.line for one in several[:_FEW]), *more])
 
@@ -69,42 +70,48 @@ def kept_holds_text(several: Sequence[KeptHold]) -> str:
 @frozen(kw_only=True)
 class Report:
     """
-    The report of one member about itself.
+    A member's report about itself.
 
     Attributes:
-        group: its consumer group.
+        group: the consumer group.
         member: a unique name of the member, the same in all its reports.
         client_id: Kafka's ``client_id``.
-        host: the host on which it runs.
+        host: the host that the member runs on.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
-        at_ms: when the report was made, by the member's clock, in milliseconds since
+        at_ms: when the report was created, by the member's clock, in milliseconds since
             the epoch.
-        applied: by control topic, the offset up to which the member obeys.
+        applied: by control topic, the offset up to which the member obeys the records.
         holds: the number of operators' holds that it obeys.
         skipped: the number of control records that it could not read.
         assigned: owned partitions, as ranges by topic.
-        quiet: the owned partitions that deliver nothing, as ranges by topic.
-        gated: the number of partitions that wait for the control topics.
-        is_partial: whether the partitions did not fit, and are left out.
-        outages: descriptions of the holds that its worker placed for an outage.
-        kept: holds that it obeys and that the holds topic does not have any more.
-        recreated: topics that were deleted and recreated while it owned partitions of
-            them, and whose new records it has not read; at most a hundred.
-        member_id: Kafka's id of the member; empty if it is not in the group, because it
-            assigned its partitions itself or has not joined; None in an earlier
-            version.
-        generation: the generation of the group in which it is a member; -1 if it is not
-            a member; None in an earlier version.
-        resets: lines that start with a partition, each with the reason why a reset has
-            not moved it yet; at most a hundred. None if the member moves nothing,
-            because its version is too old or its settings forbid it.
+        quiet: the owned partitions that are not delivered, as ranges by topic.
+        gated: the number of partitions that are gated until the control topics are
+            read.
+        is_partial: whether the partitions are left out because they did not fit.
+        outages: descriptions of the holds that the member's worker placed because of an
+            outage.
+        kept: the holds that the member obeys although they are no longer on the holds
+            topic.
+        recreated: topics that were deleted and recreated while the member owned
+            partitions of them, and from which it has not read any new records; at most
+            a hundred.
+        member_id: the member's id in Kafka; empty if it is not in the group, because it
+            assigned its partitions itself or has not joined; None in reports from
+            earlier versions.
+        generation: the group generation that the member belongs to; -1 if it is not in
+            the group; None in reports from earlier versions.
+        resets: lines that start with a partition, each with the reason why the
+            partition has not been reset yet; at most a hundred. None if the member does
+            not carry out resets, because its version is too old or its settings forbid
+            that.
         busy: partitions, owned or not, whose records a handler is processing, as ranges
             by topic.
-        skew: seconds by which it lifts holds late; None in an earlier version.
+        skew: the seconds by which the member lifts holds late; None in reports from
+            earlier versions.
         kind: ``stream`` for a Spark stream, which Kafka does not count as a member;
             empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
-            computed by the reader of the report, not written.
+            computed by the reader of the report, and not part of the record.
     """
 
     group: str
@@ -133,12 +140,12 @@ class Report:
 
 
 def encode_report_key(group: str, member: str) -> bytes:
-    """Return the key of a member's reports."""
+    """Return the record key for a member's reports."""
     return _NUL.join((str(VERSION), group, member)).encode()
 
 
 def encode_report(report: Report) -> bytes:
-    """Return a report as bytes; its partitions are left out if they do not fit."""
+    """Return a report as bytes, without its partitions if they do not fit."""
     document = {"v": VERSION, **asdict(report, recurse=False)}
     del document["clock_offset"]
     document |= {
@@ -170,28 +177,28 @@ def decode_report(data: object) -> Report | None:
 
 def for_people(name: str) -> str:
     """
-    Return text in the form of reports: short, and with unprintable characters escaped.
+    Return text as reports store it: truncated, with unprintable characters escaped.
 
-    An application may choose names with a tab or a newline in them.
+    An application may choose names that contain tabs or newlines.
     """
     return printable(name)[:MAX_GROUP_LENGTH]
 
 
 def place(tp: tuple[str, int]) -> str:
-    """Return a partition as lines of reports name it, even ``re:3`` for the topic ``re``."""
+    """Return a partition's name for report lines: ``re:3`` even for the topic ``re``."""
     topic, number = tp
     return f"{topic}:{number}"
 
 
 def cut(line: str) -> str:
-    """Return a line, cut to the maximum length in reports."""
+    """Return a line, truncated to the maximum length in reports."""
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
 
 
 def ranges(
     partitions: Iterable[TopicPartition],
 ) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """Return partitions as ranges of numbers by topic."""
+    """Return partitions as ranges of partition numbers by topic."""
     numbers: dict[str, list[int]] = {}
     for tp in partitions:
         numbers.setdefault(tp[0], []).append(tp[1])
@@ -210,7 +217,7 @@ def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
-    """Return the count of numbers in ranges, over all topics."""
+    """Return the total count of partitions in ranges by topic."""
     return sum(
         last - first + 1 for several in ranges.values() for first, last in several
     )
@@ -220,8 +227,8 @@ def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
 
 
 def _shown(value: object) -> str:
-    # Reports of an earlier version may contain names with tabs. If tabs made a report
-    # unreadable, no command would wait for its member.
+    # Reports from an earlier version may contain names with tabs. If a tab made such a
+    # report unreadable, commands would not wait for its member.
     found = of_type(str, value)
     within(len(found), 0, MAX_GROUP_LENGTH)
     return for_people(found)
@@ -250,7 +257,7 @@ def _skew(value: object) -> float:
 _LINE, _NAME = text(_MOST_TEXT), text(MAX_GROUP_LENGTH)
 _KEPT: Mapping[str, Read] = {"owner": _LINE, "scope": _LINE, "line": _LINE}
 
-# A record that lacks one of these fields, or has an unreadable one, is not a report.
+# A record in which one of these fields is missing or unreadable is not a report.
 _NEEDED: Mapping[str, Read] = {
     "group": _NAME,
     "member": _shown,
@@ -265,7 +272,7 @@ _NEEDED: Mapping[str, Read] = {
     "quiet": _ranges,
     "gated": OFFSET,
 }
-# Reports of earlier versions lack some of these fields.
+# Reports from earlier versions lack some of these fields.
 _LATER: Mapping[str, Read] = {
     "is_partial": lambda value: value is True,
     "outages": several(_LINE, _FEW),

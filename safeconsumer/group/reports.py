@@ -1,4 +1,4 @@
-"""Reports to operators which holds a member obeys, at each change and every few seconds."""
+"""Reports which holds a member obeys, at each change and every few seconds."""
 
 import logging
 import socket
@@ -27,39 +27,43 @@ from safeconsumer.holds.view import View
 
 log = logging.getLogger("safeconsumer.group")
 
-# Seconds; changes within this time make one report, so that an application that pauses
-# in a loop does not flood the topic.
+# Seconds; changes within this time are combined in one report, so that an application
+# that pauses in a loop does not flood the topic.
 _SETTLE = 0.05
-# Seconds before the next attempt after the status topic was not found.
+# Seconds to wait after the status topic was not found.
 _REST = 20.0
 # The year 2011, when Kafka was first released; no broker's clock shows an earlier time.
 _KAFKA_MS = 1_293_840_000_000
-# Seconds between reports until the broker's time is known, as no hold expires before
-# that.
+# The maximum seconds between reports until the broker's time is known, because no hold
+# expires before that.
 _RETRY = 3.0
-# Seconds for the last report, because the group waits until the member has left.
+# Seconds to wait for the last report; short, because the group waits until the member
+# has left.
 _LAST_SECONDS = 1.0
 # The name of this host in reports, for people.
 HOST = socket.gethostname()[:100]
-# The state of a partition that is not moved yet, without a known obstacle.
+# The state of a partition that has not been reset yet, without a known obstacle.
 MOVING = "is being moved"
-# The maximum length of the client id in the member's name, as readers limit that name.
+# The maximum length of the client id in the member's name, because readers limit the
+# name's length.
 _MOST_NAME = 200
 
 
 @frozen(kw_only=True)
 class ControlStatus:
     """
-    The state of the control topics for a report.
+    What a report says about the control topics.
 
     Attributes:
         state: ``ready`` or ``unavailable``.
         skipped: the number of unreadable records.
-        applied: the offsets up to which the member obeys.
-        kept: holds that the member obeys although their topic was recreated since.
-        resets: the targets of the member's partitions; None if the member moves
-            nothing.
-        gated: the number of partitions that wait for the control topics.
+        applied: the offsets up to which the member obeys the control records.
+        kept: the holds that the member obeys although their topic has since been
+            recreated.
+        resets: the reset targets of the member's partitions; None if the member does
+            not carry out resets.
+        gated: the number of partitions that are gated until the control topics are
+            read.
     """
 
     state: str
@@ -72,28 +76,28 @@ class ControlStatus:
 
 class ReportSource(Protocol):
     """
-    The state of a consumer's client, or of a Spark stream, that a report needs.
+    The state that a report needs from a consumer's client or a Spark stream.
 
-    Any thread may call these methods. A report reads the view of holds before the busy
-    partitions, because the program may have received records of a partition just before
-    the hold. A busy partition is not reported as quiet.
+    Any thread may call these methods. A report must read the view of holds before the
+    busy partitions, because the program may have received records from a partition just
+    before the hold. A busy partition is not reported as quiet.
     """
 
     @property
     def view(self) -> Callable[[], View]:
-        """Returns the holds that the client obeys, and its owned and quiet partitions."""
+        """Returns a view of the obeyed holds, and the owned and quiet partitions."""
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions whose records the program, or a worker, is processing."""
+        """Return the partitions whose records the program or a worker is processing."""
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
         """Return the partitions that the program processes on other threads; may raise."""
 
     def membership(self) -> tuple[str, int]:
-        """Return Kafka's member id and the generation; empty and -1 outside a group."""
+        """Return Kafka's member id and the generation; "" and -1 outside a group."""
 
     def recreated(self) -> Collection[str]:
-        """Return the recreated topics whose records were not read yet."""
+        """Return the recreated topics from which no new records have been read yet."""
 
 
 class Client(ReportSource, Protocol):
@@ -102,13 +106,13 @@ class Client(ReportSource, Protocol):
     ledger: PauseLedger
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Call a function after each completed join; the function must be quick."""
+        """Call a function, which must be quick, after each completed join."""
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Note that the broker's clock showed ``at`` between two monotonic times."""
+        """Record that the broker's clock showed ``at`` between two monotonic times."""
 
     def carry_out(self, resets: Resets) -> bool:
-        """Move owned partitions to the targets of resets; return False if unable to do so."""
+        """Carry out resets on owned partitions; return False if the client cannot do that."""
 
 
 class Reporter:
@@ -117,8 +121,9 @@ class Reporter:
 
     Args:
         topic: writes the status topic.
-        interval: seconds between reports while there are no changes.
-        report: makes a report; called with ``stopped`` at the end, otherwise with None.
+        interval: seconds between reports while nothing changes.
+        report: creates a report; called with ``stopped`` for the last one, otherwise
+            with None.
         clock: receives the timestamps that the broker gives to reports.
     """
 
@@ -151,26 +156,26 @@ class Reporter:
         self._thread.start()
 
     def wake(self) -> None:
-        """Report a change soon, without blocking. Any thread may call this method."""
+        """Send a report soon, without blocking. Any thread may call this method."""
         self._changes.put(None)
 
     def ask_to_stop(self) -> None:
-        """Make the thread send a last report and end, without waiting for it."""
+        """Tell the thread to send a last report and stop, without waiting for that."""
         self._stopping.set()
         self._changes.put(None)
 
     def abandon(self) -> None:
-        """Make the thread send a last report, close its client, and end; takes no lock."""
+        """Tell the thread to send a last report, close its client and stop; takes no lock."""
         self._is_abandoned = True
         self.ask_to_stop()
 
     def stop(self, until: float) -> None:
         """
-        Send a last report, and end the thread.
+        Send a last report, and stop the thread.
 
         Args:
-            until: the end of the wait, on the monotonic clock; a thread that has not
-                ended by then starts no further report.
+            until: when the call stops waiting, on the monotonic clock; a thread that is
+                still running then does not start another report.
         """
         self.ask_to_stop()
         self._thread.join(max(0.0, min(until - time.monotonic(), _LAST_SECONDS)))
@@ -191,7 +196,7 @@ class Reporter:
             self._topic.close()
 
     def _report(self, state: str | None = None) -> None:
-        if self._is_given_up:  # busy() would call into a program that may have ended
+        if self._is_given_up:  # busy() would call into a program that may have exited
             return
         try:
             self._send(self._make(state))
@@ -207,7 +212,8 @@ class Reporter:
         value, at_ms = report_wire.encode_report(report), report.at_ms
         written_ms, sent = self._topic.send(key, value, at_ms)
         now = time.monotonic()
-        # A topic that keeps our own timestamp does not have the broker's timestamps.
+        # If our own timestamp comes back, the topic does not use the broker's
+        # timestamps.
         if written_ms == at_ms or written_ms < _KAFKA_MS:
             self._clock.failed(now, is_final=True)
         else:
@@ -216,14 +222,14 @@ class Reporter:
 
 class MemberReports:
     """
-    Makes the reports of one member, or of a Spark stream.
+    Creates the reports of one member or Spark stream.
 
     Args:
         group: the consumer group.
         client_id: the consumer's ``client_id``.
         read_status: returns the state of the control topics.
-        client: gives the holds that the member obeys, and its busy partitions.
-        skew: seconds by which this member lifts holds late.
+        client: provides the holds that the member obeys, and its busy partitions.
+        skew: the seconds by which this member lifts holds late.
     """
 
     def __init__(
@@ -245,7 +251,7 @@ class MemberReports:
         self._has_failed = False
 
     def report(self, state: str | None = None) -> Report:
-        """Return the current report; with ``state`` it names no owned or quiet partitions."""
+        """Return the current report; with ``state``, without owned and quiet partitions."""
         status = self._read_status()
         view = self._client.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}
@@ -281,7 +287,7 @@ class MemberReports:
         )
 
     def _busy_elsewhere(self, view: View) -> frozenset[TopicPartition]:
-        # Revoked partitions count, because their next owner cannot report these
+        # Revoked partitions count as busy, because their next owner cannot report these
         # threads.
         try:
             named = self._client.busy_elsewhere()
@@ -294,7 +300,7 @@ class MemberReports:
 
 
 def unmoved_lines(resets: Resets, owned: Collection[TopicPartition]) -> tuple[str, ...]:
-    """Return a line for each partition that is not moved yet, with the reason."""
+    """Return a line for each partition that has not been reset yet, with the reason."""
     pending = dict.fromkeys(resets.pending() & {tuple(tp) for tp in owned}, MOVING)
     several = sorted({**pending, **resets.troubles}.items())
     return tuple(

@@ -1,8 +1,8 @@
 """
-Determines the offsets to which a group is moved under a hold, and queries brokers once.
+Determines the offsets to which a held group is reset, with one round of broker queries.
 
 The targets become part of the owner's holds that cover the partitions; these holds no
-longer expire. :mod:`safeconsumer.group.movements` judges the resets that are in force.
+longer expire. :mod:`safeconsumer.group.movements` determines which resets are done.
 """
 
 import re
@@ -76,9 +76,10 @@ class ResetTarget:
     The target of a reset as an operator typed it; at most one of the values is set.
 
     Attributes:
-        text: the target as text; ``earliest`` and ``latest`` set no value.
+        text: the target as text; for ``earliest`` and ``latest``, the other values are
+            None.
         offset: the offset.
-        back: the number of offsets before the committed one.
+        back: the number of offsets to go back from the committed offset.
         at_ms: the time, in milliseconds since the epoch.
     """
 
@@ -90,14 +91,14 @@ class ResetTarget:
 
 def parse_target(text: str, name: str = "to") -> ResetTarget:
     """
-    Read the target of a reset.
+    Parse the target of a reset.
 
     Args:
         text: the target.
         name: the field of a form, or the option, that the message names.
 
     Raises:
-        HoldSettingError: the text is not a target; the message shows how to write one.
+        HoldSettingError: the text is not a target; the message shows valid forms.
     """
     typed = text.strip()
     if typed in {"earliest", "latest"}:
@@ -127,14 +128,14 @@ def parse_target(text: str, name: str = "to") -> ResetTarget:
 @frozen(kw_only=True)
 class PartitionMove:
     """
-    The movement of a partition within its log.
+    A partition's reset target, with the offsets that it is compared with.
 
     Attributes:
-        start: the first offset of its log.
-        end: the offset after its last record.
+        start: the first offset in the partition's log.
+        end: the offset after the last record.
         committed: the group's committed offset; None if there is none.
-        offset: the target; None if the target counts from a committed offset and there
-            is none.
+        offset: the target; None if it is relative to a committed offset that does not
+            exist.
     """
 
     start: int
@@ -157,16 +158,16 @@ def reset_action(
     to: ResetTarget,
 ) -> "ResetTo":
     """
-    Return the action with the offset of each partition that the scopes cover.
+    Return the action with the target offset of each partition that the scopes cover.
 
     Args:
         admin: the client that queries brokers.
         view: the group, with its committed offsets.
         owner: the owner of the holds.
         scopes: the scopes to move.
-        to: the target. ``latest``, or a time after the last record, is the end of the
-            completed transactions, because a group that reads only committed records
-            must not skip open transactions.
+        to: the target. ``latest``, or a time after the last
+            record, means the end of the completed transactions, because a group that
+            reads only committed records must not skip open transactions.
 
     Raises:
         KafkaError: a broker does not answer, or a partition does not exist.
@@ -215,9 +216,9 @@ def reset_action(
 
 def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
     """
-    Return the topics not moved because no member reads them and no scope names them.
+    Return the topics to leave out: no member reads them, and no scope names them.
 
-    A reset of these topics would not be carried out while the group has members.
+    While the group has members, nobody would carry out a reset of these topics.
     """
     if view.unsettled:
         return []
@@ -231,10 +232,10 @@ def _asked_already(
     view: View, owner: str, to: ResetTarget, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
     """
-    Return the targets of an owner's holds for which the same text was typed.
+    Return the targets in an owner's holds that came from the same typed text.
 
-    Targets of a topic that was recreated since are left out, as they belong to the
-    deleted topic.
+    Targets of a topic that has been recreated since are left out, because they belong
+    to the deleted topic.
     """
     same = [
         evolve(one, hold=evolve(one.hold, reset=_typed_as(one.hold.reset, to.text)))
@@ -251,14 +252,14 @@ def _asked_already(
 
 
 def _typed_as(reset: Reset, typed: str) -> Reset:
-    """Return the part of a reset for which this target was typed."""
+    """Return the part of a reset that came from this typed target."""
     known = reset.typed()
     to = tuple(one for one in reset.to if known.get(one[:2]) == typed)
     return evolve(reset, to=to)
 
 
 def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
-    """Return the ids of topics, as Kafka writes them, if the broker knows them."""
+    """Return the topics' ids in Kafka's notation, where the broker knows them."""
     found = {}
     for one in admin.describe_topics(sorted(names)):
         known = UUID(str(one.get("topic_id") or _NO_ID))
@@ -271,13 +272,13 @@ def commit_for_empty_group(
     admin: KafkaAdminClient, view: View, scopes: Iterable[Scope]
 ) -> None:
     """
-    Commit the targets for a group without members and without reports of readers.
+    Commit the targets for a group that has no members and no reporting readers.
 
     Kafka refuses such a commit as soon as the group has a member, which then moves its
     partitions itself.
 
     Raises:
-        KafkaError: this login may not commit for the group, or a broker does not answer.
+        KafkaError: this user may not commit for the group, or a broker does not answer.
     """
     if readers(view) or view.unsettled:
         return
@@ -299,15 +300,16 @@ def commit_for_empty_group(
 @frozen(kw_only=True)
 class ResetTo:
     """
-    Moves a group to other offsets, under holds of the operator.
+    Resets a group to other offsets while the operator's holds cover it.
 
     Attributes:
         group: the group.
         owner: the owner of the holds.
         scopes: the scopes to move.
-        asked: the target, as it was typed.
-        places: the movement of each partition, by the brokers' answers.
-        topic_ids: topics with their ids, as Kafka writes them.
+        asked: the target as it was typed.
+        places: by partition, the target and the log's offsets as the brokers reported
+            them.
+        topic_ids: topics with their ids in Kafka's notation.
     """
 
     group: str
@@ -318,9 +320,9 @@ class ResetTo:
     topic_ids: Mapping[str, str]
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
-        """Return the owner's hold that covers each partition; the first if several do."""
-        # A key of a later version covers everything for this version, and only the
-        # later version writes such a key.
+        """Return, by partition, the first of the owner's holds that covers the partition."""
+        # To this version, a key from a later version covers everything, but only the
+        # later version can write such a key.
         held = [
             one
             for one in view.lasting
@@ -331,7 +333,7 @@ class ResetTo:
         return {tp: several[0] for tp, several in found if several}
 
     def keys(self, view: View, /) -> Iterator[ControlKey]:
-        """Return the keys of the holds that cover the partitions to be moved."""
+        """Return the keys of the holds that cover the partitions to reset."""
         over = self._over(view)
         return (
             one.key for tp, one in over.items() if self.places[tp].offset is not None
@@ -390,7 +392,7 @@ class ResetTo:
         )
 
     def _no_places(self, view: View, cluster: Cluster) -> Iterator[Need]:
-        """Yield the reason why no partition, or not every named partition, is moved."""
+        """Yield the reason why no partition, or not every named partition, can be reset."""
         if not view.is_known:
             why = f"unknown group {self.group!r}{suggestion(self.group, cluster.groups())}"
             yield refusal(why, "look for a typing error")
@@ -421,7 +423,7 @@ class ResetTo:
             yield refusal(why, "place a hold for each topic")
 
     def _outside(self) -> Iterator[str]:
-        """Yield the offset ranges of a few logs whose targets are outside their range."""
+        """Yield the offset ranges of the first few logs that do not contain their target."""
         found: dict[tuple[int, int, int], list[TopicPartition]] = {}
         for tp, at in self.places.items():
             if at.is_outside and at.offset is not None:
@@ -473,7 +475,7 @@ class ResetTo:
             yield f"{name_of(tp)}  {before} -> {after}{more}"
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield each movement, the expiries that holds lose, and the topics that stay."""
+        """Yield the movements, the holds that stop expiring, and the topics left out."""
         yield from (("note", row) for row in self.rows())
         for one in plan.own:
             if one.expires_at is not None:

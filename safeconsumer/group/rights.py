@@ -14,22 +14,22 @@ REPLAYING = "safeconsumer-replay-"
 The prefix of the groups whose offsets show which dead letters were replayed.
 """
 _ANY = "*"
-# The kind and the name of a resource, and operations on it.
+# The type and name of a resource, and the allowed operations on it.
 _Right = tuple[str, str, tuple[str, ...]]
 
 
 @frozen(kw_only=True)
 class Grant:
     """
-    The right of one principal to use one resource.
+    The permission of one principal to use one resource.
 
     Attributes:
         principal: ``User:alice``.
-        kind: ``topic`` or ``group``.
-        name: the name of the resource; if it ends with ``*``, all resources with that
+        kind: the type of the resource, ``topic`` or ``group``.
+        name: the name of the resource; a trailing ``*`` means all resources with that
             prefix.
-        operations: the operations by Kafka's names, such as ``Describe``, which
-            ``Read`` and ``Write`` imply.
+        operations: Kafka's names of the allowed operations, such as ``Read``; ``Read``
+            and ``Write`` imply ``Describe``.
     """
 
     principal: str
@@ -39,16 +39,16 @@ class Grant:
 
     @property
     def is_prefix(self) -> bool:
-        """Whether the grant is for all resources whose names start with its name."""
+        """Whether the grant covers all resources whose names start with a prefix."""
         return self.name.endswith(_ANY) and self.name != _ANY
 
     @property
     def pattern(self) -> str:
-        """The name in the form that ACLs use."""
+        """The name or prefix, as it is written in an ACL."""
         return self.name[:-1] if self.is_prefix else self.name
 
     def command(self) -> str:
-        """Return the command of Kafka's own tool that creates the ACL."""
+        """Return the ``kafka-acls.sh`` command that creates the ACL."""
         operations = " ".join(f"--operation {one}" for one in self.operations)
         where = f"--{self.kind} {shlex.quote(self.pattern)}"
         prefix = " --resource-pattern-type prefixed" if self.is_prefix else ""
@@ -69,7 +69,7 @@ class Grant:
 
 
 def listing(settings: Control) -> str:
-    """Return the command of Kafka's own tool that lists the ACLs of the topics."""
+    """Return the ``kafka-acls.sh`` command that lists the ACLs for the control topics."""
     names = " ".join(f"--topic {shlex.quote(one)}" for one in settings.topics)
     # "match" also lists ACLs for prefixes and for *.
     return (
@@ -86,16 +86,18 @@ def grants(
     topics: Sequence[str],
 ) -> Iterator[Grant]:
     """
-    Yield exactly the rights that operators and members need for holds and resets.
+    Yield exactly the permissions that operators and members need for holds and resets.
 
-    ``dead-letters replay`` needs the right to commit its position; the operator names its
-    topics. As consumers, members have the rights for resets already.
+    Operators also need permission to commit the position of ``dead-letters replay``;
+    ``topics`` must include the topics that it reads. Members already have all
+    permissions for resets, because they are consumers.
 
     Args:
         settings: the names of the control topics.
-        operators: principals who place and lift holds.
-        members: principals of consumers, which can already read their own topics.
-        groups: consumer groups that operators may see.
+        operators: the principals that place and lift holds.
+        members: the principals of the consumers, which can already read their own
+            topics.
+        groups: the consumer groups that operators may see.
         topics: the topics of these groups.
     """
     given = [(who, _operators(settings, groups, topics)) for who in operators]
@@ -119,7 +121,7 @@ def _operators(
     found += ((TOPIC, name, ("Read",)) for name in topics)
     found.append((GROUP, f"{REPLAYING}{_ANY}", ("Read",)))
     # Describe shows the partitions, the committed offsets, and the end offsets.
-    # DescribeConfigs shows for how long records are kept, for a dry run.
+    # DescribeConfigs shows how long records are kept, which a dry run prints.
     found += ((TOPIC, name, ("Describe", "DescribeConfigs")) for name in topics)
     return found
 

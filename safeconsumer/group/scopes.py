@@ -1,4 +1,4 @@
-"""Parses scopes as users type them, and suggests corrections of mistakes."""
+"""Parses scopes as users type them, and suggests corrections for mistakes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -19,11 +19,11 @@ _FEW = 5
 
 def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
     """
-    Parse scopes; ``orders:0-2,5`` means four scopes.
+    Parse scopes; ``orders:0-2,5`` gives four scopes.
 
     Raises:
         HoldSettingError: the group's name is invalid.
-        ScopeSyntaxError: a text is not a scope, or not a range.
+        ScopeSyntaxError: a text is neither a scope nor a range.
         MissingExtraError: a text is a pattern, and google-re2 is missing.
     """
     checked_group(group)
@@ -48,10 +48,10 @@ def _parsed(text: str) -> Scope:
 
 def checked_group(group: str) -> str:
     """
-    Return a group's name if control records can name the group.
+    Return a group's name if control records can store it.
 
     Raises:
-        HoldSettingError: control records cannot name the group.
+        HoldSettingError: control records cannot store the name.
     """
     if wire.is_group(group):
         return group
@@ -64,15 +64,15 @@ def mistakes(
     view: View, scopes: Iterable[Scope], topics: Callable[[], Sequence[str]]
 ) -> str:
     """
-    Describe the scopes that cover nothing, each with a suggestion.
+    Describe the scopes that cover no partition of the group, each with a suggestion.
 
-    While the owners of partitions are unknown, the description states only that.
-    ``@all`` is never a mistake, whatever it covers.
+    If the group's partition owners are unknown, the description only says so. ``@all``
+    is never a mistake.
 
     Args:
         view: the group.
         scopes: the scopes as they were typed.
-        topics: returns the names of all topics; called only if the names help.
+        topics: returns the names of all topics; called only if a scope covers nothing.
     """
     here, several = view.consumed, tuple(scopes)
     met = frozenset(meeting(several, here))
@@ -84,7 +84,7 @@ def mistakes(
         return f"whether {view.group} consumes {named} is not known: {view.unsettled}"
     known = topics() if empty else ()
     by_topic: dict[object, list[Scope]] = {}
-    for one in empty:  # all partitions of a topic share a description
+    for one in empty:  # one description for all partitions of a topic
         topic = one.topic if isinstance(one, Partition) else one
         by_topic.setdefault(topic, []).append(one)
     described = [
@@ -108,13 +108,13 @@ def _cover_nothing(several: Sequence[Scope]) -> str:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return the names that are similar to a name, as the end of a sentence."""
+    """Return "did you mean" and the most similar names, as the end of a sentence."""
     found = get_close_matches(name, dict.fromkeys(names), n=3)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def unknown_group(view: View, names: Iterable[str]) -> str:
-    """Describe that a group is unknown, with a suggestion."""
+    """Return a message saying that a group is unknown, with a suggestion."""
     held = "and no hold for it"
     if view.ends is None:
         held = f"and whether it is held is not known ({'; '.join(view.unread)})"

@@ -1,4 +1,4 @@
-"""Defines ``Control``, the settings with which a member takes part in group control."""
+"""Defines ``Control``, a member's settings for group control."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -33,7 +33,7 @@ def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None
 
 
 def _is_known(_self: object, _attribute: object, value: object) -> None:
-    if value not in ("hold", "run"):  # not a set: a list has no hash
+    if value not in ("hold", "run"):  # a tuple, as a list is unhashable
         message = f'unavailable must be "hold" or "run", not {value!r}'
         raise ControlSettingError(message)
 
@@ -73,40 +73,40 @@ def _are_settings(_self: object, _attribute: object, value: object) -> None:
             f"client_configs must be a dict of kafka-python's settings, not {what}"
         )
         raise ControlSettingError(message)
-    if value:  # only client_configs need kafka-python
+    if value:  # checking client_configs imports kafka-python
         import_module("safeconsumer.group.clients").check(value)
 
 
 @frozen(kw_only=True)
 class Control:
     """
-    Makes a member obey holds that are kept in Kafka, for its whole group.
+    Makes a member obey the holds that are stored in Kafka for its whole group.
 
     Attributes:
-        holds_topic: the topic of the holds; clients that may write to it place and lift
-            holds, and members only read it.
-        status_topic: the topic to which members report; None for no reports.
-        unavailable: the treatment of newly assigned partitions while the holds topic
-            cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
-            ``run_after`` seconds. Partitions that flowed before keep flowing, and held
-            ones stay held.
-        run_after: seconds; only for ``run``.
+        holds_topic: the topic that stores the holds; clients that may write to it place
+            and lift holds, and members only read it.
+        status_topic: the topic that members write reports to; None for no reports.
+        unavailable: how to treat newly assigned partitions while the holds topic cannot
+            be read: ``hold`` keeps them quiet, ``run`` delivers them after
+            ``run_after`` seconds. Partitions that were delivered before are still
+            delivered, and held partitions stay held.
+        run_after: seconds; used only with ``run``.
         clock_skew: seconds by which this machine's clock may differ from the broker's;
-            a hold that expires is lifted later by this time, never early.
+            an expired hold is lifted this many seconds late, and never early.
         status_interval: seconds between reports while nothing changes.
-        check_interval: seconds between checks of the topics' settings; they are also
-            checked when the reader connects. A topic that has become unfit counts as
-            unavailable until it is repaired.
+        check_interval: seconds between checks of the holds topic's settings, which are
+            also checked when the reader connects. If the topic has become unfit, it
+            counts as unavailable until it is repaired.
         start_timeout: the maximum seconds for which the consumer's constructor waits
-            for the topics' settings; the constructor refuses topics from which Kafka
-            would delete holds.
-        trust_topic: whether the member does not request those settings, for brokers
-            that cannot return them; a warning reports that once.
-        resets: whether this member moves its partitions if a hold of its group requests
-            that. If False, the member only holds, for teams that grant the right to
-            hold but not the right to skip data; ``status`` shows that.
+            for the holds topic's settings; the constructor refuses a topic from which
+            Kafka would delete holds.
+        trust_topic: skip the check of those settings, for brokers that cannot return
+            them; the member emits one warning about that.
+        resets: whether this member resets its partitions' offsets if a hold on its
+            group requests that. If False, operators can hold the group but cannot make
+            it skip data; ``status`` shows this.
         client_configs: kafka-python settings for the control clients that differ from
-            the consumer's own, such as another ``sasl_plain_username``.
+            the consumer's own, such as a different ``sasl_plain_username``.
 
     Raises:
         ControlSettingError: a value is not acceptable.
@@ -126,7 +126,8 @@ class Control:
     start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
     trust_topic: bool = field(default=False, validator=_is_flag)
     resets: bool = field(default=True, validator=_is_flag)
-    # The value may contain a password, and programs print settings.
+    # Not in the repr, because the value may contain a password and programs print
+    # settings.
     client_configs: Mapping[str, Any] = field(
         factory=dict, repr=False, converter=_copied, validator=_are_settings
     )
@@ -139,15 +140,15 @@ class Control:
     @classmethod
     def prefixed(cls, prefix: str, **settings: Any) -> "Control":  # noqa: ANN401 - the fields
         """
-        Return settings whose control topics have a prefix, for example for one team.
+        Return settings whose control topics have a name prefix, such as a team name.
 
-        Clients that may write to a team's topics can lift holds of every group that
-        reads them.
+        Clients that may write to a team's topics can lift the holds of every group that
+        reads these topics.
 
         Raises:
             ControlSettingError: a value is not acceptable.
         """
-        # None, from an unset variable, would become part of a name
+        # Without this check, None from an unset variable would become part of a name.
         if not isinstance(prefix, str):
             message = f"prefix must be text, not {prefix!r}"
             raise ControlSettingError(message)
@@ -163,10 +164,10 @@ class Control:
 
     def attach(self, client: "Client", configs: Mapping[str, Any]) -> "GroupControl":
         """
-        Start to control one consumer, to which nothing is assigned yet.
+        Start group control for one consumer that has no assigned partitions yet.
 
         Args:
-            client: gives access to the consumer.
+            client: the interface to the consumer.
             configs: the consumer's kafka-python configuration.
 
         Raises:

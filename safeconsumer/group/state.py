@@ -1,4 +1,4 @@
-"""Folds the control records of one group, and turns them into holds of the ledger."""
+"""Turns the control records about one group into holds in the ledger."""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -16,10 +16,10 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets, Targets
 from safeconsumer.holds.scope import Scope
 
-# Seconds between two log lines about unreadable records, however many there are.
+# The minimum seconds between two events about unreadable records.
 _REPORT_SKIPPED_EVERY = 10.0
-# Seconds after which the record of an expired hold is forgotten. Until then a correction of
-# the broker's time can put the hold in force again.
+# Seconds after which an expired hold's record is forgotten. Until then, a correction of
+# the broker's time can bring the hold back.
 _KEPT_AFTER_END = 3600.0
 # Seconds between two searches for expired holds to forget.
 _FORGET_EVERY = 60.0
@@ -27,19 +27,20 @@ _FORGET_EVERY = 60.0
 
 class ControlState:
     """
-    Folds control records, and turns them into the ledger's holds.
+    Keeps the latest control record of each hold, and places the holds in the ledger.
 
-    Records arrive in the topic's order; the last record of each key counts.
+    Records arrive in the topic's order; the last record with each key counts.
 
     Args:
         group: the consumer group.
         ledger: the ledger.
-        skew: seconds by which holds are lifted late.
-        clock: the broker's clock, as far as it is known.
-        resets: keeps the targets of resets; None if this member moves nothing.
+        skew: the seconds after its expiry at which a hold is lifted.
+        clock: the estimate of the broker's time.
+        resets: stores the targets of resets; None if this member does not carry out
+            resets.
 
-    Thread rules: any thread; its lock is taken before the ledger's. The ledger's
-    ``deliver()`` delivers the events.
+    Thread rules: any thread; its lock is taken before the ledger's. The events are
+    delivered by the ledger's ``deliver()``.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ControlState:
         self.skipped = 0
 
     def absorb(self, topic: str, records: Iterable[RawRecord]) -> None:
-        """Apply the next records of the holds topic, whose name in events is ``topic``."""
+        """Apply the next records from the holds topic, which events call ``topic``."""
         with self._lock:
             fresh, skipped = self._fold.take(records)
             self.skipped += skipped
@@ -76,7 +77,7 @@ class ControlState:
                 self._forget_expired(moment)
 
     def topic_recreated(self) -> None:
-        """Note that the topic was recreated; its offsets start over, and the holds stay."""
+        """Record that the topic was recreated; its offsets start over, and the holds stay."""
         with self._lock:
             self._fold.topic_recreated()
             self._follow(())
@@ -85,7 +86,7 @@ class ControlState:
         """
         Return the holds in force that were on the topic before it was recreated.
 
-        If a reset under such a hold was forgotten, the hold's reason states that.
+        If such a hold had a reset, which is now forgotten, the hold's reason says so.
         """
         with self._lock:
             lost = {
@@ -102,7 +103,7 @@ class ControlState:
         )
 
     def count(self) -> int:
-        """Return how many holds of the group are in force."""
+        """Return how many of the group's holds are in force."""
         return sum(hold.is_remote for hold in self._ledger.view().holds)
 
     # ------------------------------------------------------------ reporting
@@ -129,9 +130,9 @@ class ControlState:
         self._resets.begin(wanted)
 
     def _targets(self) -> Targets:
-        # Members keep the holds of a topic that was recreated. The members do not know
-        # whether these holds were lifted since, or which offsets were committed, so
-        # they move nothing.
+        # Members keep the holds from before the topic was recreated, but not their
+        # resets: the members cannot know whether these holds have been lifted since, or
+        # which offsets were committed.
         return targets_of(
             one
             for one in self._fold.resets()
@@ -139,9 +140,10 @@ class ControlState:
         )
 
     def _forget_expired(self, moment: tuple[float, float]) -> None:
-        # No tombstone is written for an expired hold, and a program may use another
-        # owner for each job. A forgotten hold cannot come back, so both the broker's
-        # time and ours must be past its end, because either may be wrong by days.
+        # Expired holds are forgotten because no tombstone is written for them, and a
+        # program may use a new owner for each job. A forgotten hold cannot come back,
+        # so both the broker's time and ours must be past its expiry: either clock may
+        # be wrong by days.
         self._forgot_at = moment[0]
         now = self._clock.time(moment)
         if now is None:
@@ -171,11 +173,11 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # Without a record time the duration counts from the time of reading, so the
-            # hold ends late, never early.
+            # Without a record timestamp, the duration counts from when the record was
+            # read, so that the hold ends late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
-        deadline = None  # while the broker's time is unknown, no hold expires
+        deadline = None  # no hold expires while the broker's time is unknown
         if expires_at is not None and now is not None:
             deadline = moment[0] + (expires_at + self._skew - now)
         scope, owner = key
@@ -191,10 +193,10 @@ class ControlState:
 
     def apply_broker_time(self) -> None:
         """
-        Set the deadlines of holds by the current estimate of the broker's time.
+        Recompute the deadlines of holds from the current estimate of the broker's time.
 
-        Holds that had expired by an earlier estimate are placed again if the new
-        estimate has not reached their end.
+        A hold that had expired by an earlier estimate is placed again if the new
+        estimate is before its expiry.
         """
         with self._lock:
             moment = self._ledger.now()
@@ -225,21 +227,22 @@ class ControlState:
         read = patterns.read_key(key)
         is_new = patterns.read(key.scope) is None or bool(key.extra)
         if is_new:
-            # A later version wrote the scope. No other record gives this owner's name, so
-            # only its own tombstone lifts the hold.
+            # A later version wrote the scope. The owner's name is made unique to this
+            # key, so that only this key's own tombstone lifts the hold.
             owner = " ".join((owner, key.scope, *key.extra))
         if read.trouble is not None and emit:
             hold = f"{read.scope} {owner}"
             event = control_events.ControlNotUnderstood
             self._ledger.emit(event, hold=hold, why=read.trouble)
         if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
-            # A key of a later version, or with another spelling, means another hold.
+            # A key from a later version, or with a different spelling, identifies a
+            # different hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
 
 
 def _forgotten(reason: str | None) -> str:
-    # The note comes first, because reports cut long lines.
+    # The note comes first, because reports truncate long lines.
     return f"(its reset is forgotten: request it again) {reason or ''}".rstrip()
 
 

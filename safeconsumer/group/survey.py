@@ -35,8 +35,8 @@ _DEAD = "Dead"
 _NO_GROUP: Mapping[str, Any] = {"group_state": _DEAD, "members": ()}
 _UNKNOWN_GROUP: dict[str, Any] = {"group_state": UNKNOWN, "members": ()}
 _ASK_TIMEOUT_MS = 5_000
-# Seconds to wait for lags, which no verdict needs: from all brokers, and from each
-# broker.
+# Seconds to wait for lags from all brokers together, and from each broker. The limits
+# are short because no verdict needs lags.
 _EXTRA_SECONDS = 3.0
 _EXTRA_SECONDS_EACH = 1.5
 
@@ -55,7 +55,7 @@ _COORDINATOR_ERRORS = (
 
 # By group, the requests without an answer, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
-# By group, the error of a request about the group.
+# By group, the error for a request about the group.
 _Errors = dict[str, Exception]
 
 T = TypeVar("T")
@@ -64,14 +64,14 @@ T = TypeVar("T")
 @frozen(kw_only=True)
 class Survey:
     """
-    The cluster's answers about groups.
+    The cluster's answers to queries about groups.
 
     Attributes:
-        facts: by group, its members and committed offsets.
-        lags: by group, the lag of each partition with a committed offset, for groups
-            whose lags were requested.
+        facts: by group, the members and committed offsets.
+        lags: by group, the lag of each partition that has a committed offset; only for
+            groups whose lags were requested.
         unread: by group, the requests without an answer, each with the reason, as text.
-        away: the brokers that do not answer, each with its error.
+        away: the brokers that do not answer, each with the error.
     """
 
     facts: Mapping[str, GroupFacts] = field(factory=dict)
@@ -81,7 +81,7 @@ class Survey:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """A sentence for each broker whose groups are not known, with the reason."""
+        """For each broker whose groups are unknown, a sentence with the reason."""
         return tuple(
             f"the groups of broker {broker} are not known: {error}"[:200]
             for broker, error in self.away.items()
@@ -94,8 +94,8 @@ def listed_groups(
     """
     Return the names of all consumer groups that this principal may see.
 
-    Each broker lists its own groups. The second result contains the brokers that do not
-    answer, with their errors.
+    Each broker lists the groups that it coordinates. The second result contains the
+    brokers that do not answer, with their errors.
 
     Raises:
         KafkaError: no broker answers, or a broker refuses the request.
@@ -131,7 +131,7 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
 
     Args:
         admin: the client.
-        besides: further groups, which the cluster may not list.
+        besides: more groups to describe, which the cluster may not list.
 
     Raises:
         KafkaError: no broker answers, or a broker refuses to list its groups.
@@ -158,8 +158,8 @@ def facts_of_one(
     Args:
         admin: the client.
         group: the group.
-        until: when the call stops waiting for the group's next coordinator, on the
-            monotonic clock; it never waits longer than a broker's failover takes.
+        until: when the call stops waiting for the group's coordinator, on the monotonic
+            clock; it never waits longer than a broker's failover takes.
 
     Raises:
         KafkaError: the cluster does not answer, or refuses the request.
@@ -184,7 +184,7 @@ def with_lags(
     queries: Queries,
 ) -> Survey:
     """
-    Return a survey with the lags of some of its groups, as far as brokers answer.
+    Return the survey with the lags of some of its groups, as far as brokers answer.
 
     Args:
         survey: the survey.
@@ -216,7 +216,7 @@ def ends_of(
     Return the end offsets of the partitions that exist and have a leader.
 
     Raises:
-        KafkaError: the end of a partition is not known.
+        KafkaError: the end offset of a partition cannot be read.
     """
     by_leader = _by_leader(queries.admin, partitions)
     there = sorted(tp for led in by_leader.values() for tp in led)
@@ -230,10 +230,10 @@ def first_offsets(
     times: Mapping[TopicPartition, float], queries: Queries
 ) -> dict[TopicPartition, int]:
     """
-    Return each partition's first offset at or after a time, if there is one.
+    Return each partition's first offset at or after a given time, if there is one.
 
     Args:
-        times: by partition, seconds since the epoch.
+        times: the time for each partition, in seconds since the epoch.
         queries: the clients.
     """
 
@@ -260,7 +260,7 @@ def _of_each_leader(
         left = min(deadline - time.monotonic(), _EXTRA_SECONDS_EACH)
         if left <= 0:
             break
-        # kafka-python leaves out a partition that has lost its leader since.
+        # kafka-python omits a partition that has lost its leader since.
         with suppress(kafka_errors.KafkaError, OSError, KeyError, ValueError):
             found.update(ask(led, int(left * 1000)))
     return found
@@ -269,8 +269,8 @@ def _of_each_leader(
 def _by_leader(
     admin: KafkaAdminClient, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    # Brokers would not answer a request about a missing or hidden topic, or about a
-    # partition without a leader.
+    # Missing or hidden topics and partitions without a leader are left out, because
+    # offset requests for them would get no answer.
     wanted = frozenset(partitions)
     names = sorted({tp.topic for tp in wanted})
     leaders: dict[int, list[TopicPartition]] = {}
@@ -348,12 +348,12 @@ def _answers(
 def _described(
     admin: KafkaAdminClient, node: int, names: Sequence[str]
 ) -> tuple[dict[str, Any], _Errors]:
-    """Return a coordinator's descriptions; a group that does not exist is ``Dead``."""
+    """Return a coordinator's descriptions of groups; missing groups are ``Dead``."""
     found: dict[str, Any] = dict(
         admin.describe_groups(names, group_coordinator_id=node)
     )
-    # This request does not find groups of the newer protocol either, and newer brokers
-    # report that as an error.
+    # This request does not find groups that use the newer protocol either, and newer
+    # brokers report that as an error.
     dead = [name for name, one in found.items() if one["group_state"] == _DEAD]
     if dead:
         found.update(dict.fromkeys(dead, _NO_GROUP))
@@ -367,14 +367,15 @@ def _of_newer_protocol(
     try:
         return describe_consumer_groups(admin, names, node)
     except kafka_errors.UnsupportedVersionError:
-        # A broker without this request has no group of that protocol. If the broker
-        # still lists the name, a proxy hides the request from us.
+        # A broker that does not know this request has no groups that use the newer
+        # protocol. If the broker lists the name anyway, a proxy hides the request from
+        # us.
         listed = {one["group_id"] for one in admin.list_groups(broker_ids=[node])}
         return {name: _UNKNOWN_GROUP for name in names if name in listed}
 
 
 def _error_of(text: str | None) -> Exception | None:
-    # kafka-python does not raise these errors: they are in the answer, as text.
+    # kafka-python does not raise these errors, but returns them as text in the answer.
     if not text:
         return None
     code = re.match(r"\[Error (-?\d+)\]", text)
@@ -386,8 +387,8 @@ def _error_of(text: str | None) -> Exception | None:
 def _try(
     ask: Callable[[Sequence[str]], tuple[dict[str, Any], _Errors]], names: Sequence[str]
 ) -> tuple[dict[str, Any], _Errors]:
-    # An answer contains the errors of single groups. If a request about all groups
-    # fails, a request about each group would fail, too.
+    # Errors about single groups are part of the answer. If the whole request fails,
+    # separate requests for each group would fail, too.
     try:
         return ask(names)
     except (*AWAY, kafka_errors.KafkaError) as error:

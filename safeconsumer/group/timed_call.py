@@ -1,4 +1,4 @@
-"""Runs a call on its own thread, and abandons it if it does not end in time."""
+"""Runs a call on its own thread, and abandons it if it does not finish in time."""
 
 import threading
 from collections.abc import Callable
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 class TimedCall(Generic[T]):
     """
-    A call that may take longer than its caller waits.
+    A call on its own thread, which the caller can abandon.
 
     Args:
         ask: the function; it may block for any time.
-        tidy: called on the call's thread once an abandoned call has ended; None if
-            there is nothing to clean up.
+        tidy: called on the call's thread when an abandoned call finishes; None if there
+            is nothing to clean up.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class TimedCall(Generic[T]):
         Return the function's result, or raise its exception.
 
         Raises:
-            TimeoutError: the function has not ended within this many seconds; the call
-                is abandoned.
+            TimeoutError: the function has not finished within this many seconds; the
+                call is abandoned.
         """
         self._over.wait(seconds)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Reads single-partition topics step by step, up to their ends and beyond."""
+"""Reads single-partition topics in small steps, up to their ends and beyond."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,27 +13,27 @@ from safeconsumer.group.control_clients import RecreatedTopic
 
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
-# Seconds without an answer after which a fetch has failed; the broker answers an idle
-# fetch every fetch_max_wait_ms.
+# Seconds without an answer after which a fetch counts as failed; the broker answers
+# even an idle fetch every fetch_max_wait_ms.
 _SILENCE = 5.0
-# The number of records to read from the end if a broker cannot look up times; a few
-# seconds rarely contain more.
+# The number of last records to read if a broker cannot look up offsets by time; a few
+# seconds rarely contain more records.
 _LAST_RECORDS = 20_000
 
 
 class TopicReader:
     """
-    Reads topics incrementally, and continues at its positions after every failure.
+    Reads topics in small steps, and resumes at its positions after every failure.
 
-    After a failure the caller closes the reader. The next :meth:`begin` makes a new
-    client, and continues at the same positions.
+    After a failure, the caller closes the reader. The next :meth:`begin` creates a new
+    client that resumes at the same positions.
 
     Thread rules: one thread; any thread may call :meth:`wake`.
 
     Args:
-        connect: makes the reader's client.
-        recent: a topic of which only the last seconds are read; None if there is none.
-        seconds: the approximate number of these seconds.
+        connect: creates the reader's client.
+        recent: the topic that is read only from ``seconds`` ago; None if there is none.
+        seconds: roughly how far back ``recent`` is read.
 
     Attributes:
         positions: the offsets below which all records that still exist were returned.
@@ -65,16 +65,16 @@ class TopicReader:
         ids: Mapping[str, object] | None = None,
     ) -> tuple[RecreatedTopic, ...]:
         """
-        Request the topics' ends, to read from the current positions up to them.
+        Look up the topics' end offsets, and prepare to read from the current positions.
 
         Args:
             names: the topics.
-            query_consumer: the consumer that requests offsets; None for the reading
-                consumer, whose connection a fetch may keep busy.
-            ids: the topics' ids; None for those in the query consumer's metadata.
+            query_consumer: the consumer that requests offsets; None to use the reading
+                consumer, whose connection may be busy with a fetch.
+            ids: the topics' ids; None to use the ids in the query consumer's metadata.
 
         Returns:
-            The topics that were recreated or truncated, which are read from their
+            The topics that were recreated or truncated; these are read from their
             start.
 
         Raises:
@@ -137,13 +137,14 @@ class TopicReader:
 
     def turn(self, wait_ms: float) -> dict[str, list[Any]]:
         """
-        Return the next records by topic, waiting at most this many milliseconds.
+        Return the next records by topic, waiting for at most ``wait_ms`` milliseconds.
 
         Raises:
-            KafkaError: the brokers do not answer, or refuse the fetch, or a topic was
+            KafkaError: the brokers do not answer or refuse the fetch, or a topic was
                 recreated.
         """
-        # While the caller was busy with records, no fetch was pending.
+        # Only the time inside poll() counts, because no fetch is pending while the
+        # caller processes records.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
@@ -151,14 +152,15 @@ class TopicReader:
         try:
             polled = self._consumer.poll(wait_ms)
         except kafka_errors.LogTruncationError as error:
-            # Records that were read are gone, and other records have their offsets. The
-            # next begin() reads the whole topic.
+            # Records that were read are gone, and new records have their offsets, so
+            # the next begin() reads the whole topic.
             self._truncated.update(error.divergent_offsets)
             raise
         waited = self._waited + time.monotonic() - began
         self._waited = 0.0 if polled else min(waited, self.silence())
-        # Once the client knows the new id of a recreated topic, it fetches from the old
-        # topic's offset, but those records do not follow the earlier ones.
+        # Once the client knows a recreated topic's new id, it fetches from the offset
+        # that it had reached in the old topic. The records there do not continue the
+        # old topic, so they are not returned.
         if replaced := self.replaced(topic_ids(self._consumer, [*self._ids])):
             message = f"{', '.join(replaced)} was recreated"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
@@ -167,8 +169,9 @@ class TopicReader:
         return {tp.topic: records for tp, records in polled.items()}
 
     def replaced(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
-        """Return the topics whose ids differ from the known ids. Any thread may call it."""
-        # An admin client's ids are text, but the ids in a consumer's metadata are not.
+        """Return the topics whose ids have changed. Any thread may call this method."""
+        # Ids from an admin client are strings, but ids from a consumer's metadata are
+        # not.
         return tuple(
             name
             for name, one in ids.items()
@@ -182,16 +185,16 @@ class TopicReader:
         return all(self.positions.get(tp, 0) >= end for tp, end in self._ends.items())
 
     def silence(self) -> float:
-        """Return the seconds since every topic's last fetch without an error."""
+        """Return the seconds since all topics were last fetched without an error."""
         return 0.0 if self._client is None else self._client.silence()
 
     def wake(self) -> None:
-        """End the wait of a running :meth:`turn`. Any thread may call it."""
+        """Make a running :meth:`turn` stop waiting. Any thread may call this method."""
         if (client := self._client) is not None:
             client.wake()
 
     def close(self) -> None:
-        """Close the client; the next :meth:`begin` makes a new one."""
+        """Close the client; the next :meth:`begin` creates a new one."""
         consumer, self._consumer, self._client = self._consumer, None, None
         if consumer is not None:
             consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
@@ -209,6 +212,6 @@ def _since(
 
 
 def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
-    """Return a record's time in seconds since the epoch; None if it has none."""
+    """Return a record's time in seconds since the epoch; None without a timestamp."""
     at_ms = record.timestamp
     return None if at_ms is None or at_ms < 0 else at_ms / 1000

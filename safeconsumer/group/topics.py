@@ -1,4 +1,4 @@
-"""Defines the settings of control topics, and checks the settings that a broker reports."""
+"""Defines the settings for control topics, and checks the settings that a broker reports."""
 
 from collections.abc import Mapping
 
@@ -8,20 +8,21 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import report_wire, wire
 
 _DAY_MS = 24 * 3600 * 1000
-# A member that was away for a day should still read tombstones.
+# A member that was offline for a day should still find the tombstones.
 _LEAST_KEPT_MS = _DAY_MS
-# Bytes: the longest record that is ever written, and the overhead of a batch.
+# Bytes: the longest record that is ever written, plus the overhead of a batch.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
-# The holds topic serves as the operators' journal for this many days.
+# The number of days for which the holds topic keeps a complete history.
 HISTORY_DAYS = 30
 
-# One partition gives one order and one end offset. Holds expire by the broker's time.
-# Kafka compacts no record of the last 30 days, and keeps only the last older record of
-# each hold, so a member reads a month's records and these at its start. The maximum
-# compaction lag is Kafka's default, no limit, because a broker's own maximum may be
-# shorter than this minimum, and Kafka refuses such settings.
+# The topic has one partition, so that its records have one order and one end offset.
+# LogAppendTime is set because holds expire by the broker's time. Kafka does not compact
+# records from the last 30 days, and keeps only the latest older record of each hold, so
+# a starting member reads a month's records and those. The maximum compaction lag is set
+# to Kafka's default, which is no limit: the broker's own maximum may be shorter than
+# the minimum here, and Kafka would refuse such settings.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * _DAY_MS),
@@ -35,7 +36,7 @@ HOLDS_SETTINGS: Mapping[str, str] = {
 }
 ACLS = "safeconsumer control acls prints the ACLs that are needed"
 
-# Settings for state that need not be durable, as it is written again every few seconds.
+# Reports need not be durable, because members write them again every few seconds.
 STATUS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact,delete",
     "max.message.bytes": str(1024 * 1024),
@@ -49,15 +50,15 @@ STATUS_SETTINGS: Mapping[str, str] = {
 @frozen
 class Facts:
     """
-    The facts about one topic.
+    A topic as the broker describes it.
 
     Attributes:
         name: the topic.
-        partitions: the number of partitions; 0 if the topic does not exist, or is not
-            known.
-        settings: names and values; None if this principal may not see them.
-        is_hidden: whether the right to describe it is missing; then its existence is
-            unknown.
+        partitions: the number of partitions; 0 if the topic does not exist, or if that
+            is unknown.
+        settings: the topic's settings by name; None if this principal may not see them.
+        is_hidden: whether this principal may not describe the topic, so that its
+            existence is unknown.
     """
 
     name: str
@@ -110,7 +111,7 @@ def _not_one(facts: Facts, absent: str) -> str:
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
-    """Return recommended changes to a topic that is fit, each as a sentence."""
+    """Return recommendations for a topic that is fit, each as a sentence."""
     if facts.settings is None:
         return (unknown_settings(facts),)
     what = "holds expire by the clock of the host that placed them"
@@ -124,12 +125,12 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 
 def unknown_settings(facts: Facts) -> str:
-    """Return a sentence saying that the settings of a topic are not known."""
+    """Return a sentence saying that a topic's settings are unknown."""
     return f"{facts.name}: settings unknown, no right to DescribeConfigs on it"
 
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
-    """Return the settings that an operator must change, each as a sentence."""
+    """Return a sentence for each setting that an operator must change."""
     obeying = (
         "a member that cannot read for so long continues to obey holds that were lifted "
         "in the meantime"
@@ -146,14 +147,14 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
 
 
 def forgotten(facts: Facts) -> tuple[str, ...]:
-    """Return why the history of a topic is shorter than 30 days; () if it is not."""
+    """Return why a topic's history may be shorter than 30 days; () if it is not."""
     least = HISTORY_DAYS * _DAY_MS
     what = f"records of past holds may be deleted before {HISTORY_DAYS} days are over"
     return _below(facts, "min.compaction.lag.ms", least, what)
 
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
-    """Return why a topic cannot keep reports for a while; () if it can."""
+    """Return why a topic is unfit to keep members' reports; () if it is fit."""
     unseen = f"{facts.name} does not exist: which members obey is unknown"
     if fault := _not_one(facts, unseen):
         return (fault,)
@@ -165,7 +166,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
 
 
 def _untimed(facts: Facts, what: str) -> tuple[str, ...]:
-    """Return a sentence if a topic is known to keep the timestamps of its producers."""
+    """Return a sentence if the topic is known to keep its producers' timestamps."""
     kind = "message.timestamp.type"
     if (facts.settings or {}).get(kind, "LogAppendTime") == "LogAppendTime":
         return ()
@@ -173,7 +174,7 @@ def _untimed(facts: Facts, what: str) -> tuple[str, ...]:
 
 
 def _below(facts: Facts, name: str, least: int, what: str) -> tuple[str, ...]:
-    """Return a sentence if a setting is known and below a number."""
+    """Return a sentence if a setting is known and is below the minimum."""
     value = (facts.settings or {}).get(name, "")
     if not value.lstrip("-").isdigit() or int(value) >= least:
         return ()

@@ -1,4 +1,4 @@
-"""Translates the errors of a cluster into kinds, descriptions and advice."""
+"""Translates errors from a cluster into kinds, descriptions and advice."""
 
 import socket
 import ssl
@@ -13,7 +13,7 @@ from safeconsumer.group.topics import ACLS
 
 
 class Kind(Enum):
-    """The kinds of errors of a cluster, by the possible remedies."""
+    """The kinds of cluster errors, grouped by what the user can do."""
 
     AWAY = "no broker answers in time; trying again may help"
     REFUSED = "the broker refuses; trying again does not help"
@@ -35,10 +35,10 @@ def kind_of(error: BaseException | None) -> Kind:
 
 
 def error_text(error: BaseException) -> str:
-    """Describe an error of the cluster, in the broker's own words, with advice."""
+    """Return a description of a cluster error with the broker's message and advice."""
     judged = _judged(error)
     words = f"{judged.what}: {_words(error)}"
-    # Our own errors end with the same advice.
+    # The message of our own errors already contains the advice.
     return words if judged.do in words else f"{words}; {judged.do}"
 
 
@@ -48,7 +48,7 @@ def is_refused(error: BaseException | None) -> bool:
 
 
 def cannot_log_in(error: BaseException | None) -> bool:
-    """Return whether a broker refused this login, or its certificate is not trusted."""
+    """Return whether a broker refused the login, or its certificate is not trusted."""
     return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
 
 
@@ -60,7 +60,7 @@ def _judged(error: BaseException | None) -> _Judgement:
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
         return _NO_TLS
-    # kafka-python raises a broker's error even if the broker does not answer.
+    # kafka-python raises a broker error even for its own request timeout.
     is_own = _CLIENT_TIMEOUT in str(error)
     if isinstance(error, kafka_errors.BrokerResponseError) and not is_own:
         return _NOT_NOW if error.retriable else _BROKER_REFUSES

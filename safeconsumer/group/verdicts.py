@@ -1,9 +1,8 @@
 """
-Defines the verdicts on partitions, members and groups, with their words.
+Defines the verdicts on partitions, members and groups, and their texts.
 
-Each verdict has a level, two or three words, and a sentence with placeholders for
-names. Commands, pages, REST and metrics print these texts, and have no words of their
-own.
+Each verdict has a level, a short label, and a sentence with placeholders for names.
+Commands, pages, REST and metrics print these texts, and never their own wording.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ CONTROL = "SafeConsumer(control=Control())"
 
 
 class Level(StrEnum):
-    """The importance of a verdict; the first level is the worst."""
+    """The severity of a verdict, from the worst to the best."""
 
     ALARM = "alarm"
     UNKNOWN = "unknown"
@@ -39,10 +38,10 @@ class Verdict:
     The verdict on a partition, a member or a group.
 
     Attributes:
-        level: its importance for an operator.
-        words: a text of two or three words, the same for each verdict of this kind.
-        sentence: the reason; empty if the words say everything.
-        do: the advice; empty if trying again is enough.
+        level: the severity of the verdict for an operator.
+        words: a label of at most a few words, the same for every verdict of this kind.
+        sentence: the reason; empty if the label is enough.
+        do: advice for the operator; empty if it is enough to try again.
     """
 
     level: Level
@@ -52,20 +51,20 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The sentence, without the words if it begins with them."""
+        """The sentence, without the label if the sentence begins with it."""
         return self.sentence.removeprefix(f"{self.words}: ")
 
     @property
     def rank(self) -> int:
-        """The position of its level among all levels; 0 is the worst."""
+        """The index of the verdict's level in ``LEVELS``; 0 is the worst."""
         return LEVELS.index(self.level)
 
     def filled(self, **names: object) -> "Verdict":
-        """Return the verdict with these names in its sentence."""
+        """Return the verdict with its sentence's placeholders replaced by these values."""
         return evolve(self, sentence=self.sentence.format(**names))
 
     def aged(self, age: float) -> "Verdict":
-        """Return the verdict that counts after this many seconds without an update."""
+        """Return the verdict to show when the last update is this many seconds old."""
         # An alarm may still be true; anything else is now unknown.
         known = self if self.level is Level.ALARM else UNKNOWN
         sentence = self.sentence or self.words
@@ -176,7 +175,7 @@ The sentences about a Spark stream that is not ready, by the state that it repor
 
 
 def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
-    """Return the verdict on whether a member obeys all records below these offsets."""
+    """Return the verdict on whether a member obeys all control records below ``ends``."""
     if report.state != "ready":
         row = UNAVAILABLE
         if report.kind == STREAM:
@@ -204,7 +203,7 @@ def of_lost(report: Report, now: float | None) -> Verdict:
 
 
 def lost_stream_text(report: Report) -> str:
-    """Describe a stream that no longer reports, or that was stopped during a batch."""
+    """Describe a stream that no longer reports or was stopped during a batch."""
     if report.state == "stopped":
         read = ", ".join(sorted(report.busy))
         return (
@@ -245,10 +244,10 @@ class Finding:
     The result of a check.
 
     Attributes:
-        id: the check's name, which stays the same when its text changes; one check may
-            have several findings.
+        id: the name of the check, which does not change with its text; one check may
+            return several findings.
         rank: ``ok``, ``note`` or ``PROBLEM``.
-        what: the finding, as a sentence.
+        what: what the check found, as a sentence.
         do: the advice; empty if none is needed.
     """
 

@@ -1,14 +1,16 @@
 """
-Describes one group at one point in time: its members, partitions, and verdicts.
+Describes one group at one point in time: members, partitions and verdicts.
 
-Commands, pages, JSON and metrics show a :class:`View`. A view makes no requests, and
-computes its verdicts on first access:
+Commands, pages, JSON and metrics show a :class:`View`. A view does not send any
+requests, and computes its verdicts on first access:
 
-1. A report counts for the member that Kafka knows by the same member id, in the group's
+1. A report is matched to the member with the same Kafka member id in the group's
    current generation (:class:`Member`).
-2. The members that own a partition, or work on its records, determine whether it is
-   delivered; the holds that cover it determine its verdict (:class:`Row`).
-3. Members and rows together determine whether the group is quiet (:class:`Quietness`).
+2. The members that own a partition, or still process its records, determine whether the
+   partition is delivered; the holds that cover the partition determine its verdict
+   (:class:`Row`).
+3. The members and rows together determine whether the group is quiet
+   (:class:`Quietness`).
 """
 
 from collections import Counter
@@ -44,7 +46,7 @@ UNSEEN = "a consumer that assigns partitions itself and does not report is not s
 UNCOMMITTED = "nothing committed"
 """The words instead of a lag if there is no committed offset."""
 
-# Kafka's group states in which the members own the partitions assigned to them.
+# Kafka's group states in which partition ownership is settled.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
 _IN_HAND = "still works on records that it received before"
@@ -61,18 +63,20 @@ T = TypeVar("T", "Member", "Row")
 @frozen
 class Times:
     """
-    The times that decide whether a hold has ended, in seconds since the epoch.
+    The clock readings, in epoch seconds, that determine whether a hold has ended.
 
-    A hold whose end is before :attr:`proven` has ended. A hold whose end is only before
-    :attr:`here` may have ended, and counts as in force, because members obey it.
+    A hold that expires before :attr:`proven` has ended. A hold that expires after that
+    but before :attr:`here` may have ended; it counts as in force, because members may
+    still obey it.
 
     Attributes:
         now: the broker's time; None if it is unknown because no member reports.
-        newest: the time of the newest record; the broker's time is not earlier.
+        newest: the time of the newest record, which the broker's clock has already
+            passed.
         wall: this machine's time, which may be wrong.
-        is_by_broker: whether the broker sets the times of holds' records; otherwise the
-            host that writes a record does.
-        taken_at: when these times were taken, by our monotonic clock; None if they do
+        is_by_broker: whether the broker sets the timestamps of hold records; if not,
+            the host that writes the record does.
+        taken_at: when these times were read, by our monotonic clock; None if they do
             not advance.
     """
 
@@ -84,12 +88,12 @@ class Times:
 
     @property
     def proven(self) -> float:
-        """A time that a record proves; the broker's clock is not earlier."""
+        """The latest time that the broker's clock is proven to have reached."""
         return self.newest if self.now is None else self.now
 
     @property
     def here(self) -> float:
-        """The broker's time if members report it; otherwise the later of newest and wall."""
+        """The broker's time if known; otherwise the later of ``newest`` and ``wall``."""
         return max(self.newest, self.wall) if self.now is None else self.now
 
 
@@ -101,7 +105,7 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
     Return the maximum seconds by which any member lifts holds late.
 
     Args:
-        own: this side's setting, which counts if no member reports its own.
+        own: the caller's own setting, used if no member reports its skew.
         reports: the members' reports.
     """
     return max((one.skew for one in reports if one.skew is not None), default=own)
@@ -113,15 +117,16 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
 @frozen(kw_only=True)
 class Member:
     """
-    A member that Kafka lists or that reports.
+    A group member, or a consumer or stream that reports without being one.
 
     Attributes:
-        facts: its entry in Kafka's list; None for members that assigned their
-            partitions themselves, or are not in the group any more.
-        report: its last report; None if it has not reported.
-        verdict: whether it obeys all records of the control topics.
-        has_gone: whether it was a member and Kafka no longer lists it; False if Kafka's
-            list is not known.
+        facts: the member as Kafka lists it; None if it assigned its partitions itself,
+            or is not in the group any more.
+        report: the member's last report; None if it has not reported.
+        verdict: the verdict on whether the member obeys all records of the control
+            topics.
+        has_gone: whether the member was in the group and Kafka no longer lists it;
+            False if Kafka's list of members is unknown.
     """
 
     facts: MemberFacts | None
@@ -145,7 +150,7 @@ class Member:
 
     @property
     def host(self) -> str:
-        """The host on which the member runs, or from which it connects."""
+        """The host that the member reports, or the host that it connects from."""
         if self.report is not None and self.report.host:
             return self.report.host
         return self.facts.host.lstrip("/") if self.facts else ""
@@ -165,29 +170,29 @@ class Member:
         """
         The partitions that the member owns according to Kafka or to its report.
 
-        In a cooperative rebalance a member may briefly still deliver a partition that
-        Kafka has not assigned to another member yet.
+        In a cooperative rebalance, a member may briefly keep delivering a partition
+        that Kafka has not assigned to another member yet.
         """
         return self.claimed | (self.facts.assigned if self.facts else frozenset())
 
     @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
-        """The partitions that deliver nothing according to the member's report."""
+        """The partitions that the member reports as quiet."""
         return frozenset(partitions_of(self.report.quiet if self.report else {}))
 
     @cached_property
     def busy(self) -> frozenset[TopicPartition]:
-        """The partitions whose records the member still works on."""
+        """The partitions whose records the member is still processing."""
         return frozenset(partitions_of(self.report.busy if self.report else {}))
 
     @property
     def obeys(self) -> bool:
-        """Whether the member is known to obey all records of the control topics."""
+        """Whether the member certainly obeys all records of the control topics."""
         return self.verdict == verdicts.OBEYS
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is a Spark stream, which obeys the holds but is not in Kafka's list."""
+        """Whether this is a Spark stream, which obeys holds but is not in Kafka's list."""
         return self.report is not None and self.report.kind == STREAM
 
     @property
@@ -201,18 +206,18 @@ class Member:
         return self.verdict.words == verdicts.LOST.words and self.report is not None
 
     def delivers(self, tp: TopicPartition) -> bool:
-        """Return whether the member reports that it delivers a partition."""
+        """Return whether the member delivers a partition, according to its report."""
         return tp in self.claimed and tp not in self.quiet and not self.is_lost
 
     def is_missing(self, not_quiet: Collection[TopicPartition]) -> bool:
         """
-        Return whether a group is not quiet because of this member.
+        Return whether this member prevents the group from being quiet.
 
         A member that no longer reports counts only if one of its partitions is not
         quiet, because it may have died while it was quiet.
 
         Args:
-            not_quiet: the partitions that flow, or whose state is unknown.
+            not_quiet: the partitions that are delivered, or whose state is unknown.
         """
         if self.is_lost:
             return not (self.busy | self.owned).isdisjoint(not_quiet)
@@ -221,14 +226,14 @@ class Member:
 
     @property
     def quiet_count(self) -> int | None:
-        """How many of the member's partitions are quiet; None if that is unknown."""
+        """The number of the member's quiet partitions; None if unknown."""
         is_known = self.report is not None and not self.report.is_partial
         is_known = is_known and self.verdict.level is not Level.UNKNOWN
         return len(self.quiet) if is_known else None
 
     @property
     def more(self) -> str:
-        """The reason for the member's verdict, and other parts of its report."""
+        """The reason for the member's verdict, followed by notes from its report."""
         return "; ".join(filter(None, (self.verdict.reason, *self._notes())))
 
     def _notes(self) -> Iterator[str]:
@@ -262,7 +267,7 @@ def _recreated_text(topics: Sequence[str]) -> str:
 
 
 class Answer(Enum):
-    """The answers to the question whether a partition's owner delivers its records."""
+    """Whether a partition's records are being delivered."""
 
     QUIET = "quiet"
     FLOWING = "flowing"
@@ -270,26 +275,28 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-# The answer, the member that determines it, and the reason, as in a row.
+# The fields ``answer``, ``member`` and ``why`` of a Row.
 _Delivery = tuple[Answer, Member | None, str]
 
 
 @frozen(kw_only=True)
 class Row:
     """
-    One partition of a group: the member that delivers it, or why none does.
+    The state of one partition: which member delivers it, or why no member does.
 
     Attributes:
         tp: the partition.
-        answer: whether it is delivered. Only ``QUIET`` and ``UNOWNED`` are good.
-        member: the member that determines the answer; None if there is no owner.
-        why: the reason, if the partition is neither quiet nor simply flowing; in texts it
-            follows the member's name.
-        owner: its owner's client id; empty if it has no owner, None if that is unknown.
-        lag: records after its committed offset; None if unknown.
-        committed: its committed offset; None if there is none, or it is unknown.
-        holds: the holds that cover it.
-        verdict: the verdict on it.
+        answer: whether the partition is delivered. Only ``QUIET`` and ``UNOWNED`` are
+            good.
+        member: the member that determines the answer; None if no member does.
+        why: the reason for the answer, worded to follow the member's name; may be
+            empty.
+        owner: the owner's client id; empty if the partition has no owner, None if
+            unknown.
+        lag: the number of records after the committed offset; None if unknown.
+        committed: the committed offset; None if there is none, or if it is unknown.
+        holds: the holds that cover the partition.
+        verdict: the verdict on the partition.
     """
 
     tp: TopicPartition
@@ -304,7 +311,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The partition's name, as a scope."""
+        """The partition's name, in the notation for scopes."""
         return name_of(self.tp)
 
     @property
@@ -314,12 +321,12 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """The reason, with the member's name before it."""
+        """The reason, preceded by the member's name."""
         return f"{self.deliverer} {self.why}".strip()
 
     @property
     def own_reason(self) -> str:
-        """The sentence of the verdict; empty if the member's verdict has the same one."""
+        """The verdict's sentence; empty if it only repeats the member's verdict."""
         is_members = (
             self.member is not None and self.why == self.member.verdict.sentence
         )
@@ -330,12 +337,12 @@ class Row:
 
     @property
     def is_good(self) -> bool:
-        """Whether it is known that no member delivers the partition."""
+        """Whether the partition is known not to be delivered."""
         return self.answer in {Answer.QUIET, Answer.UNOWNED}
 
     @property
     def is_ending(self) -> bool:
-        """Whether the partition flows only until work that began before the hold is done."""
+        """Whether delivery ends as soon as work from before the hold is finished."""
         is_behind = self.member is not None and self.member.is_behind
         return is_behind or self.why in {_IN_HAND, _IN_BATCH}
 
@@ -346,15 +353,15 @@ class Row:
 @frozen(kw_only=True)
 class Quietness:
     """
-    The progress of a group towards obeying all records and being quiet on some scopes.
+    How far a group has come in obeying all records and being quiet on some scopes.
 
     Attributes:
         view: the group.
         covers: the number of partitions that the scopes cover.
-        not_quiet: the partitions that flow, or whose state is unknown.
+        not_quiet: the partitions that are delivered, or whose state is unknown.
         members: the number of members.
-        missing: the members that do not obey all records, or deliver some of the
-            scopes.
+        missing: the members that do not obey all records, or still deliver covered
+            partitions.
     """
 
     view: "View"
@@ -366,16 +373,16 @@ class Quietness:
     @property
     def is_reached(self) -> bool:
         """
-        Whether every member obeys, and no record of the scopes is delivered.
+        Whether every member obeys, and no covered partition is delivered.
 
-        Scopes that cover nothing are not quiet, unless the group has no members at all.
+        Scopes that cover no partition do not count as quiet if the group has members.
         """
         is_known = not self.view.unsettled and (self.covers > 0 or not self.members)
         return is_known and not self.missing and not self.not_quiet
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the group, if the scopes are those of its holds."""
+        """The verdict on the group, for scopes that are those of the group's holds."""
         flowing = [
             one for one in self.not_quiet.values() if one.answer is Answer.FLOWING
         ]
@@ -430,12 +437,12 @@ class Quietness:
 
 
 def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a sentence for each of the first reasons, with the names of its members."""
+    """Yield a sentence for each of the first few reasons, with the members' names."""
     named: dict[str, dict[str, None]] = {}
     for why, name in found:
         named.setdefault(why, {})[name] = None
     for why, names in [*named.items()][:_MANY]:
-        each = "each of " if len(names) > 1 else ""  # the verb is singular
+        each = "each of " if len(names) > 1 else ""  # the verb in ``why`` is singular
         if why:
             yield f"{each}{first_of(names)} {why}"
 
@@ -446,7 +453,7 @@ def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
 @frozen(kw_only=True)
 class View:
     """
-    One group at one point in time.
+    A snapshot of one group.
 
     Parts that could not be read are None or empty, and ``unread`` names them.
 
@@ -455,15 +462,16 @@ class View:
     Attributes:
         group: the consumer group.
         facts: the group as the cluster describes it.
-        holds: the holds that members obey, folded as members fold them; expiry is
-            judged by the time that a record proves, and by the allowed skew.
+        holds: the holds that members still obey: a hold is left out once the proven
+            time is later than its expiry plus the allowed skew.
         reports: the last report of every member that reported recently.
         ends: the end offsets of the control topics; None if unknown.
-        lags: the number of records after the committed offset, for all partitions that
-            have one.
-        times: the times at which the view was taken.
+        lags: the number of records after the committed offset, by partition, as far as
+            known.
+        times: the clock readings when the view was taken.
         unread: the parts that could not be read, each with the reason, as text.
-        reports_are_read: whether reports could be read; otherwise no member is known to obey.
+        reports_are_read: whether reports could be read; if not, no member is known to
+            obey.
         skew: the maximum seconds by which a member lifts holds late.
         lost_streams: the last reports of Spark streams that no longer report and did
             not report that they stopped, or that were stopped during a batch.
@@ -471,12 +479,12 @@ class View:
             stopped members that Kafka still lists.
         recently_expired: holds that expired so recently that a report may still count
             them.
-        moves: held partitions whose committed offset moved: between two recent views while
-            a member that does not report owned them, or according to one view alone.
-        age: seconds since the view was current, if the view is too old; otherwise None.
-        judged: the view from before it became too old; None if it is not too old.
-        incarnation: how many times the holds topic was recreated, as far as its reader
-            knows.
+        moves: held partitions whose committed offset advanced although they were held,
+            found by comparing two recent views or from a single view.
+        age: the age of the view in seconds if it is too old to be trusted; otherwise
+            None.
+        judged: the same view before it became too old; None if it is not too old.
+        incarnation: how many times the holds topic was recreated, as far as is known.
     """
 
     group: str
@@ -494,14 +502,14 @@ class View:
     recently_expired: tuple[HoldRecord, ...] = ()
     moves: Mapping[TopicPartition, Move] = field(factory=dict)
     age: float | None = None
-    judged: "View | None" = None  # its verdicts are cached, so ageing is cheap
+    judged: "View | None" = None  # reuses the cached verdicts
     incarnation: int = 0
 
     # ------------------------------------------------------------ what is known
 
     @property
     def is_known(self) -> bool:
-        """Whether the group is known; if not, its name may be mistyped."""
+        """Whether the group exists or has left a trace; if not, its name may be mistyped."""
         traces = (self.holds, self.reports, self.former_reports, self.lost_streams)
         return self.facts.is_known or any(traces)
 
@@ -509,25 +517,26 @@ class View:
         """
         Return whether a hold was written before the holds topic was recreated.
 
-        Members that had read the hold obey it; a member that starts now does not know it.
+        Members that had read the hold still obey it, but members that start now do not
+        know it.
         """
         return one.incarnation < self.incarnation
 
     @property
     def kept(self) -> tuple[KeptHold, ...]:
-        """The holds that members obey although the control topics lost them."""
+        """The holds that members still obey although the holds topic has lost them."""
         return tuple(sorted({kept for one in self.reports for kept in one.kept}))
 
     @cached_property
     def consumed(self) -> tuple[TopicPartition, ...]:
-        """Partitions that the group owns or has committed offsets of, even in a rebalance."""
-        # During a rebalance only the members' reports name their partitions.
+        """The group's owned or committed partitions, which are known even in a rebalance."""
+        # During a rebalance, only the members' reports tell which partitions they own.
         reported = (tp for one in self.reports for tp in partitions_of(one.assigned))
         return tuple(sorted({*self.facts.partitions, *reported}))
 
     @property
     def reporting(self) -> int | None:
-        """The number of members in Kafka's list that report; None if unknown."""
+        """The number of members listed by Kafka that report; None if unknown."""
         if not self.reports_are_read or self.facts.member_count is None:
             return None
         reporting = {one.member_id for one in self.reports}
@@ -536,7 +545,7 @@ class View:
     @property
     def held_by_silent(self) -> dict[TopicPartition, str]:
         """Held partitions whose owner does not report, each with the owner's member id."""
-        # While reports are not read, no member counts as silent.
+        # If reports could not be read, no member counts as silent.
         ids = {one.member_id for one in self.reports}
         return {
             tp: one.member_id
@@ -549,7 +558,7 @@ class View:
     def held_since(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, float]:
-        """Return when the oldest hold of each partition was placed, if that is known."""
+        """Return, where known, when the oldest hold on each partition was placed."""
         found = {
             tp: [
                 one.since
@@ -567,24 +576,24 @@ class View:
 
     @property
     def uncommitted(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the group owns without a committed offset, if that is known."""
+        """The group's partitions without a committed offset; empty if offsets are unknown."""
         committed = self.facts.committed
         several = self.consumed if self.facts.has_committed else ()
         return tuple(tp for tp in several if tp not in committed)
 
     @property
     def whole_lag(self) -> int | None:
-        """The number of records that wait for the group; None if any lag is unknown."""
+        """The group's lag in records over all its partitions; None if any lag is unknown."""
         is_whole = self.lags and not self.without_lag and not self.uncommitted
         return self.least_lag if is_whole else None
 
     @property
     def least_lag(self) -> int:
-        """The number of records that wait in the partitions whose lags are known."""
+        """The group's lag in records over the partitions whose lag is known."""
         return sum(self.lags.values())
 
     def lag_words(self, row: Row | None = None) -> str:
-        """Return the lag of the group, or of one of its partitions, for people."""
+        """Return the lag of the group, or of one of its partitions, as text for people."""
         lag = self.whole_lag if row is None else row.lag
         if lag is not None:
             return f"{lag:,}"
@@ -601,24 +610,24 @@ class View:
 
     @cached_property
     def lasting(self) -> tuple[HoldRecord, ...]:
-        """The holds that have not ended; members lift ended holds late, by the skew."""
+        """The holds that are not proven to have ended."""
         proven = self.times.proven
         return tuple(one for one in self.holds if not one.is_over(proven))
 
     @property
     def maybe_ended(self) -> tuple[HoldRecord, ...]:
-        """The lasting holds that have ended only by this machine's clock."""
+        """The holds in :attr:`lasting` that have ended according to :attr:`Times.here`."""
         here = self.times.here
         return tuple(one for one in self.lasting if one.is_over(here))
 
     @property
     def next_expiry(self) -> float | None:
-        """The time when the next lasting hold expires; None if none does."""
+        """The earliest expiry time in :attr:`lasting`; None if none of the holds expires."""
         ends = [one.expires_at for one in self.lasting]
         return min((one for one in ends if one is not None), default=None)
 
     def lifted_by(self, holds: Collection[HoldRecord]) -> float | None:
-        """Return when members will have lifted the given holds; None if one has not ended."""
+        """Return when members will have lifted all these holds; None if any has not ended."""
         proven = self.times.proven
         if not all(one.is_over(proven) for one in holds):
             return None
@@ -626,7 +635,7 @@ class View:
         return max(ends) + self.skew if ends else None
 
     def ended(self, holds: Collection[HoldRecord]) -> Verdict | None:
-        """Return the verdict on holds that all have or may have ended; otherwise None."""
+        """Return the verdict if all given holds have, or may have, ended; otherwise None."""
         by = self.lifted_by(holds)
         if by is not None:
             return verdicts.HOLD_ENDED.filled(by=utc(by))
@@ -640,7 +649,7 @@ class View:
 
     @cached_property
     def unsettled(self) -> str:
-        """Why the owners of partitions are not known; empty if they are."""
+        """The reason why partition owners are not known; empty if they are known."""
         facts = self.facts
         if facts.state == UNKNOWN:
             return (
@@ -655,11 +664,11 @@ class View:
     @cached_property
     def all_members(self) -> tuple[Member, ...]:
         """
-        The members that Kafka lists, then others, each judged by its own report.
+        The members that Kafka lists, then all others, each judged by its own report.
 
-        The others assigned partitions themselves, or may not know yet that they were
-        expelled. Members that no longer report, and did not report that they stopped,
-        come last.
+        The others assigned their partitions themselves, or may not know yet that they
+        were expelled. Members that no longer report, but did not report that they
+        stopped, come last.
         """
         reports = {one.member_id: one for one in self.reports if one.member_id}
         former = {one.member_id: one for one in self.former_reports}
@@ -707,7 +716,7 @@ class View:
         return Member(facts=facts, report=report, verdict=verdict)
 
     def _unlisted(self, report: Report, verdict: Verdict) -> Member:
-        # A member is known to have left only if Kafka has listed the members.
+        # A member is known to have left only if Kafka has listed the group's members.
         has_gone = bool(report.member_id) and self.facts.state != UNKNOWN
         return Member(facts=None, report=report, verdict=verdict, has_gone=has_gone)
 
@@ -722,7 +731,7 @@ class View:
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """All members, the worst first, judged also by the partitions that they deliver."""
+        """All members, worst first; a member that delivers a held partition gets an alarm."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.members))
         rows = self.rows.items()
@@ -746,16 +755,16 @@ class View:
 
     @cached_property
     def rows(self) -> Mapping[TopicPartition, Row]:
-        """A row for each partition that the group consumes or a member still works on."""
+        """A row for each partition that the group consumes or a member still processes."""
         known = {*self.facts.partitions, *self._owners, *self._workers}
         return {tp: self.row(tp) for tp in sorted(known)}
 
     @cached_property
     def without_streams(self) -> "View":
         """
-        The view without Spark streams, which obey the group's holds but are no members.
+        The view without Spark streams, which obey holds but are not members.
 
-        The view of a group that has no member keeps its streams.
+        If the group has no members, the streams stay in the view.
         """
         kept = tuple(one for one in self.reports if one.kind != STREAM)
         has_members = not all(one.is_stream for one in self.present)
@@ -765,7 +774,7 @@ class View:
 
     @cached_property
     def no_longer_read(self) -> tuple[str, ...]:
-        """The topics that have no owner, if a partition of another topic has one."""
+        """The topics without any owner, if the group has owners for other topics."""
         by_members = self.without_streams
         rows = [by_members.rows[tp] for tp in self.consumed if tp in by_members.rows]
         unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
@@ -774,7 +783,7 @@ class View:
 
     @cached_property
     def partitions(self) -> tuple[Row, ...]:
-        """The group's partitions, held ones first; among equals, the worst first."""
+        """The group's partitions: held partitions first, then by verdict, worst first."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.partitions))
         rows = self.rows.values()
@@ -782,19 +791,19 @@ class View:
 
     @property
     def has_unknown_rows(self) -> bool:
-        """Whether no partition of the group is known, although there may be some."""
+        """Whether no partition of the group is known although the group may have some."""
         return bool(self.unsettled) and not self.rows
 
     @property
     def held(self) -> tuple[Row, ...]:
-        """The partitions that a hold covers; without a hold none is examined."""
+        """The partitions that a hold covers."""
         if not self.holds:
             return ()
         return tuple(one for one in self.partitions if one.holds)
 
     @property
     def quiet(self) -> int | None:
-        """The number of held partitions that are quiet; None if that is unknown."""
+        """The number of held partitions that are quiet; None if the view is too old."""
         if self.age is not None:
             return None
         return sum(one.verdict.level is Level.QUIET for one in self.held)
@@ -807,7 +816,7 @@ class View:
 
     @property
     def lag(self) -> int | None:
-        """The number of records in held partitions; None if unknown, or if none is held."""
+        """The total lag of held partitions in records; None if unknown or none is held."""
         lags = [one.lag for one in self.held]
         return None if not lags or None in lags else sum(one or 0 for one in lags)
 
@@ -816,7 +825,7 @@ class View:
         return Coverage(self.holds)
 
     def row(self, tp: TopicPartition) -> Row:
-        """Judge whether a member delivers a partition; return its row with the verdict."""
+        """Determine whether a partition is delivered; return its row with the verdict."""
         answer, member, why = self._delivery(tp)
         row = Row(
             tp=tp,
@@ -831,7 +840,7 @@ class View:
         return evolve(row, verdict=self._verdict(row))
 
     def _owner(self, tp: TopicPartition, member: Member | None) -> str | None:
-        # Kafka's list has precedence.
+        # Kafka's list of members takes precedence over reports.
         for one in reversed(self._owners.get(tp, ())):
             if one.facts is not None and tp in one.facts.assigned:
                 return one.name
@@ -840,7 +849,7 @@ class View:
         return None if self.unsettled else ""
 
     def _delivery(self, tp: TopicPartition) -> _Delivery:
-        # During a rebalance only the members' reports name their partitions.
+        # During a rebalance, only the members' reports tell which partitions they own.
         owners = self._owners.get(tp, ())
         if self.unsettled:
             for one in owners:
@@ -864,7 +873,7 @@ class View:
         return Answer.UNOWNED, None, ""
 
     def _by_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
-        """Return whether one of a partition's owners delivers it, and why."""
+        """Return whether this owner delivers the partition, and why."""
         sentence = one.verdict.sentence
         if one.report is None or one.is_lost:
             return self._by_silent_owner(tp, one)
@@ -877,8 +886,9 @@ class View:
         return _by_delivering_owner(tp, one)
 
     def _by_silent_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
-        # Only the owner's commits are visible. A member whose reports are unreadable
-        # may obey, and still commit records that it received earlier.
+        # The owner's commits are the only evidence. They are ignored if the member's
+        # reports just cannot be read: it may obey, and commit records that it received
+        # earlier.
         sentence, move = one.verdict.sentence, self.moves.get(tp)
         if move is not None and not (one.is_lost or one.verdict == verdicts.SILENT):
             move = None
@@ -892,9 +902,9 @@ class View:
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
         # The member's last report shows that it obeyed a hold that is still in force.
-        # If the member was only frozen and continues, it still delivers nothing of the
-        # partition, unless the hold may have ended by then, because its clock skew may
-        # be smaller than that of others.
+        # If the member was only frozen and resumes, it still does not deliver the
+        # partition. That is not certain once the hold may have ended, because this
+        # member may allow for less clock skew than others.
         report = one.report
         if report is None or report.is_partial or report.state != "ready":
             return False
@@ -920,7 +930,7 @@ class View:
     # ------------------------------------------------------------ the group
 
     def quietness(self, scopes: Iterable[Covering]) -> Quietness:
-        """Return the progress of the group towards being quiet on scopes."""
+        """Return how far the group has come in being quiet on scopes."""
         wanted = covered(scopes, self.rows)
         not_quiet = {tp: self.rows[tp] for tp in wanted if not self.rows[tp].is_good}
         there = [
@@ -958,7 +968,7 @@ class View:
         return verdicts.HOLDS_UNKNOWN if is_unread else verdict
 
     def aged(self, age: float) -> "View":
-        """Return the view that counts after this many seconds without an update."""
+        """Return the view to show when the last update is this many seconds old."""
         return evolve(self, age=age, judged=self)
 
     def _aged(self, one: T) -> T:
@@ -966,12 +976,12 @@ class View:
 
 
 def urgency(view: View) -> tuple[int, bool, int, str]:
-    """Return a sort key: the worst verdict first, then held groups, then the most lag."""
+    """Return a sort key: worst verdict first, then groups with holds, then largest lag."""
     return view.verdict.rank, not view.holds, -view.least_lag, view.group
 
 
 def headline(views: Sequence[View]) -> tuple[Level, str]:
-    """Return one sentence about all groups, and its level."""
+    """Return the worst level of all groups, and one sentence about them."""
     found = [one.verdict for one in views if one.verdict != verdicts.NOTHING_HELD]
     groups = counted(len(views), "group")
     if not found:
@@ -988,7 +998,7 @@ def headline(views: Sequence[View]) -> tuple[Level, str]:
 
 
 def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
-    """Return a member, with another verdict if it has left or owns one of ``alarms``."""
+    """Return the member, with a changed verdict if it has left or owns one of ``alarms``."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
     if alarms.isdisjoint(one.owned):
@@ -1002,10 +1012,11 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
-    Return whether a report is of an earlier generation than the last reported one.
+    Return whether a report comes from an earlier generation of the group.
 
-    With KIP-848 the epoch of all members rises whenever one joins or leaves. Members
-    that keep their partitions may not notice that.
+    With KIP-848, the epoch of all members rises whenever a member joins or leaves.
+    Members that keep their partitions may not notice the new epoch, so their reports
+    stay valid.
     """
     generation = report.generation or -1
     if facts.epoch is None:
@@ -1037,8 +1048,8 @@ def _busy_of(one: Member) -> _Delivery:
 def _by_delivering_owner(tp: TopicPartition, one: Member) -> _Delivery:
     if tp in one.busy:
         return _busy_of(one)
-    # Kafka's answer and the report are from different times; a rebalance may have
-    # happened between them.
+    # Kafka's answer and the report were made at different times, possibly with a
+    # rebalance between them.
     if tp not in one.claimed:
         return Answer.UNKNOWN, one, _UNREPORTED
     return Answer.FLOWING, one, _LEFT if one.has_gone else one.verdict.sentence
@@ -1049,7 +1060,7 @@ def _flowing_text(row: Row) -> str:
 
 
 def _on_held(row: Row) -> Verdict:
-    """Return the verdict on a held partition that is known to be quiet or to flow."""
+    """Return the verdict on a held partition that is known to be quiet or delivered."""
     if row.answer is Answer.FLOWING:
         is_ending = row.is_ending
         found = verdicts.NOT_QUIET_YET if is_ending else verdicts.HELD_BUT_FLOWING
@@ -1065,7 +1076,7 @@ def _on_held(row: Row) -> Verdict:
 
 
 def _on_unheld(row: Row, *, is_read: bool) -> Verdict:
-    """Return the verdict on a partition that no hold covers, as far as holds are read."""
+    """Return the verdict on a partition that no known hold covers."""
     if row.answer is Answer.UNOWNED:
         return verdicts.NO_OWNER
     if not is_read:
@@ -1078,7 +1089,7 @@ def _on_unheld(row: Row, *, is_read: bool) -> Verdict:
 
 
 def _on_quiet(row: Row) -> Verdict:
-    """Return the verdict on a quiet partition that no hold on the topics covers."""
+    """Return the verdict on a quiet partition that no hold on the holds topic covers."""
     report = None if row.member is None else row.member.report
     if report is not None and report.gated:
         return verdicts.STARTING.filled(member=row.deliverer)

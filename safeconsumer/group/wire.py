@@ -1,9 +1,9 @@
 """
-Encodes and decodes control records: versioned, bounded, and never trusted.
+Encodes and decodes control records, which are versioned, bounded and never trusted.
 
-Decoders return None for records that are not ours; they never raise. A record of a
-later version counts as held, because its key names group, owner and scope in every
-version.
+Decoders return None for records that they do not recognize; they never raise. A record
+from a later version still counts as a hold, because the key contains group, owner and
+scope in every version.
 """
 
 import json
@@ -26,7 +26,7 @@ MAX_VALUE_BYTES = 64 * 1024
 MAX_GROUP_LENGTH = 1024
 # A DNS name has at most 253 characters; a principal may be a certificate's subject.
 MAX_NAME_LENGTH = 255
-# Kafka's own limit for the name of a topic.
+# Kafka's own limit for topic names.
 _MAX_TOPIC_LENGTH = 249
 # Slightly over ten years in milliseconds: more than any hold needs, less than dates
 # allow.
@@ -48,9 +48,9 @@ class ControlKey:
 
     Attributes:
         group: the consumer group.
-        owner: the owner, without the prefix ``operator:``, which members add.
+        owner: the owner, without the ``operator:`` prefix that members add.
         scope: the scope, in scope notation, not parsed yet.
-        extra: fields of a later version.
+        extra: fields added by a later version.
         version: the version of the key.
     """
 
@@ -64,20 +64,20 @@ class ControlKey:
 @frozen
 class Reset:
     """
-    Offsets to which a group is moved for as long as the hold is in force.
+    Offsets to which a group is reset while the hold is in force.
 
-    The offsets are absolute: the command that writes them queries the brokers once, so
-    that every owner of a partition moves it to the same offset.
+    The offsets are absolute: the command that writes them resolves them once, so that
+    every owner of a partition resets it to the same offset.
 
     Attributes:
-        to: topic, partition, and the offset of the next record to be read there; each
-            partition once, sorted.
-        topic_ids: topics with their ids at that time, as Kafka writes them; members do
-            not move a topic that was deleted and recreated since.
-        asked: the target that the operator typed; empty if that was not the same for all
-            partitions.
-        texts: in that case topic, partition, and the target that was typed for it, if that
-            is known; sorted. Versions before 0.9 do not write it.
+        to: topic, partition, and the offset of the next record to read; each partition
+            once, sorted.
+        topic_ids: the topics' ids at that time, in Kafka's notation; members do not
+            reset a topic that has been deleted and recreated since.
+        asked: the target that the operator typed; empty if different targets were
+            typed.
+        texts: if different targets were typed, the topic, partition and known target of
+            each; sorted. Versions before 0.9 do not write this field.
     """
 
     to: tuple[tuple[str, int, int], ...]
@@ -86,7 +86,7 @@ class Reset:
     texts: tuple[tuple[str, int, str], ...] = ()
 
     def typed(self) -> dict[tuple[str, int], str]:
-        """Return the target that was typed for each partition, if that is known."""
+        """Return the target that was typed for each partition, where it is known."""
         if self.asked:
             return {(topic, number): self.asked for topic, number, _ in self.to}
         return {(topic, number): one for topic, number, one in self.texts}
@@ -98,21 +98,22 @@ class ControlHold:
     The content of a control record.
 
     Attributes:
-        hold_id: identifies this placement of the hold, for people.
+        hold_id: an id of this placement of the hold, for people.
         reason: the reason, or None.
-        ttl_ms: milliseconds from the broker's time of the record to the end of the
-            hold, or None.
-        version: the value's version; a value of a later version is not understood, but
-            its scope is held.
-        host: the name of the machine that placed it, or None.
-        principal: the login that its writer claims to have, or None. The topic's ACLs
-            decide which logins may write.
-        since_ms: the broker's time of the record that placed the hold, if a later
-            record of its owner and scope extended, renewed or replaced it before its
-            end; its partitions have been held since that time. Otherwise None.
-        reset: the offsets to which the group is moved while the hold is in force; None if
-            it is not moved. Members of versions before 0.6 obey the hold, and move no
-            partitions. A hold with an end has no reset, as it might end too early.
+        ttl_ms: milliseconds from the record's timestamp until the hold expires, or
+            None.
+        version: the value's version; a value from a later version is not understood,
+            but its scope is held.
+        host: the name of the machine that placed the hold, or None.
+        principal: the user that the writer claims to be, or None. The topic's ACLs
+            determine which users may write.
+        since_ms: when the partitions became held, in the broker's time, if this record
+            extended, renewed or replaced a hold with the same owner and scope that was
+            in force; otherwise None.
+        reset: the offsets to which the group is reset while the hold is in force; None
+            for no reset. Members with versions before 0.6 obey the hold, but do not
+            carry out the reset. A hold that expires has no reset, because it might
+            expire too early.
     """
 
     hold_id: str = ""
@@ -126,13 +127,13 @@ class ControlHold:
 
 
 def encode_key(key: ControlKey) -> bytes:
-    """Return a key as bytes."""
+    """Return a record key as bytes."""
     fields = (str(key.version), key.group, key.owner, key.scope, *key.extra)
     return _NUL.join(fields).encode()
 
 
 def decode_key(data: object) -> ControlKey | None:
-    """Decode a key; return None if it is not a key."""
+    """Decode a record key; return None if the data is not a key."""
     joined = _text_of(data, MAX_KEY_BYTES)
     if joined is None:
         return None
@@ -151,7 +152,7 @@ def decode_key(data: object) -> ControlKey | None:
 
 
 def encode_hold(hold: ControlHold) -> bytes:
-    """Return a value as bytes; the same hold always gives the same bytes."""
+    """Return a record value as bytes; the same hold always gives the same bytes."""
     document: dict[str, object] = {
         "v": hold.version,
         "id": hold.hold_id,
@@ -170,7 +171,7 @@ def encode_hold(hold: ControlHold) -> bytes:
 
 
 def decode_hold(data: object) -> ControlHold | None:
-    """Decode a value, or return None; a later version's value is a hold without end."""
+    """Decode a record value, or return None; a later version's value never expires."""
     return _decoded(data) if isinstance(data, bytes) else None
 
 
@@ -190,7 +191,7 @@ def _decoded(data: bytes) -> ControlHold | None:
     if found is None:
         return None
     hold_id, reset = found.pop("id"), found.pop("reset", None)
-    # A hold with an end has no reset.
+    # A hold that expires cannot have a reset.
     return ControlHold(hold_id, reset=None if found["ttl_ms"] else reset, **found)
 
 
@@ -207,7 +208,7 @@ def _reset_document(reset: Reset) -> dict[str, object]:
 
 
 def _reset(value: object) -> Reset:
-    # A reset that is partly unreadable moves no partition, but its hold counts.
+    # A reset that is partly unreadable is ignored as a whole, but its hold counts.
     found = fields_of(value, _RESET, _TEXTS)
     offsets = {
         (topic, partition): offset
@@ -237,7 +238,7 @@ def _texts(value: object) -> tuple[tuple[str, int, str], ...]:
 
 
 def is_group(group: object) -> bool:
-    """Return whether control records can name a group."""
+    """Return whether control records can store a group's name."""
     return _is_text(group, MAX_GROUP_LENGTH, 1)
 
 
@@ -259,9 +260,9 @@ def fields_of(
     document: object, needed: Mapping[str, Read], others: Mapping[str, Read]
 ) -> dict[str, Any] | None:
     """
-    Return the values of a document's fields; None if a needed field cannot be read.
+    Return the values of a document's fields; None if a needed field is unreadable.
 
-    Other fields are left out if they are absent or cannot be read.
+    Other fields are left out if they are missing or unreadable.
     """
     found: dict[str, Any] = {}
     for name, read in (*needed.items(), *others.items()):
@@ -274,7 +275,7 @@ def fields_of(
 
 
 def of_type(kind: type[Kind], value: object) -> Kind:
-    """Return a value if it has a type; True and False are not numbers."""
+    """Return a value if it has the given type; True and False are not numbers."""
     if not isinstance(value, kind) or isinstance(value, bool):
         message = f"no {kind.__name__}"
         raise TypeError(message)
@@ -282,19 +283,19 @@ def of_type(kind: type[Kind], value: object) -> Kind:
 
 
 def within(value: Number, least: float, most: float) -> Number:
-    """Return a number if it is between two limits, both included."""
+    """Return a number if it is between two inclusive limits."""
     if not least <= value <= most:
         raise ValueError
     return value
 
 
 def number(least: float, most: float) -> Read:
-    """Return a reader of whole numbers between two limits, both included."""
+    """Return a reader for whole numbers between two inclusive limits."""
     return lambda value: within(of_type(int, value), least, most)
 
 
 def text(most: int, least: int = 0) -> Read:
-    """Return a reader of printable text of limited length, without lone surrogates."""
+    """Return a reader for printable text of limited length, without lone surrogates."""
 
     def read(value: object) -> str:
         if not _is_text(value, most, least):
@@ -310,7 +311,7 @@ def _is_text(value: object, most: int, least: int = 0) -> TypeGuard[str]:
 
 
 def several(read: Read, most: int) -> Read:
-    """Return a reader of the first items of a list, which skips unreadable items."""
+    """Return a reader for a list; it keeps the first items and skips unreadable ones."""
 
     def read_all(value: object) -> tuple[Any, ...]:
         found = []
@@ -323,14 +324,14 @@ def several(read: Read, most: int) -> Read:
 
 
 def pairs(first: Read, second: Read) -> Read:
-    """Return a reader of a list of pairs."""
+    """Return a reader for a list of pairs."""
     return lambda value: tuple(
         (first(one), second(other)) for one, other in of_type(list, value)
     )
 
 
 def by_topic(read: Read) -> Read:
-    """Return a reader of values by topic name."""
+    """Return a reader for a mapping from topic names to values."""
     name = text(_MAX_TOPIC_LENGTH, 1)
     return lambda value: {
         name(topic): read(one) for topic, one in of_type(dict, value).items()
@@ -345,7 +346,7 @@ def version_of(document: object) -> int:
 
 PARTITION, OFFSET = number(0, 2**31 - 1), number(0, 2**63 - 1)
 
-# A record without one of these fields, or with an unreadable one, is not a hold.
+# A record in which one of these fields is missing or unreadable is not a hold.
 _HOLD: Mapping[str, Read] = {
     "id": text(MAX_OWNER_LENGTH),
     "reason": _reason,
@@ -359,7 +360,7 @@ _CLAIMS: Mapping[str, Read] = {
     "reset": _reset,
 }
 _PARTITIONS = by_topic(lambda value: tuple(map(PARTITION, of_type(list, value))))
-# Only the next command uses these fields.
+# Only later commands use these fields.
 _TEXTS: Mapping[str, Read] = {"asked": text(MAX_NAME_LENGTH), "texts": _texts}
 _RESET: Mapping[str, Read] = {
     "to": by_topic(pairs(PARTITION, OFFSET)),
@@ -391,7 +392,7 @@ def as_json(document: Mapping[str, object]) -> bytes:
 
 
 def document_of(data: object, most: int = MAX_VALUE_BYTES) -> object:
-    """Parse JSON up to a limit of bytes; return None for anything else."""
+    """Parse JSON of at most this many bytes; return None for anything else."""
     try:
         return json.loads(_text_of(data, most) or "")
     except (ValueError, RecursionError):

@@ -72,8 +72,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  any public object of the pac
     """
     Load a public name on its first use.
 
-    pytest imports this package in every session because of the plugin, although most of
-    those sessions have nothing to do with Kafka.
+    pytest imports this package in every session because of the plugin, although most
+    sessions have nothing to do with Kafka.
     """
     if name not in _WHERE:
         msg = f"module {__name__!r} has no attribute {name!r}"

@@ -1,4 +1,4 @@
-"""Record batches in Kafka's format, with the operations that brokers need."""
+"""Handles record batches in Kafka's format, as brokers do."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,8 @@ from safeconsumer.testing._codes import RefusedError
 _HEADER = DefaultRecordBatch.HEADER_STRUCT
 _APPEND_TIME = DefaultRecordBatch.TIMESTAMP_TYPE_MASK
 _CONTROL = DefaultRecordBatch.CONTROL_MASK
-# Positions in the header: the last offset, relative to the first, and the latest timestamp.
+# Positions in the header of the last offset (relative to the first) and of the latest
+# timestamp.
 _LAST_DELTA, _MAX_TIMESTAMP = 23, 35
 _MAGIC = 2
 _ANY_SIZE = 2**31 - 1
@@ -23,7 +24,7 @@ _ANY_SIZE = 2**31 - 1
 @frozen
 class Batch:
     """
-    A batch of records; every change makes a new object.
+    An immutable batch of records.
 
     Attributes:
         data: the bytes of the batch.
@@ -64,7 +65,7 @@ class Batch:
         return iter(DefaultRecordBatch(self.data))
 
     def placed(self, base: int, epoch: int, append_time: int | None) -> "Batch":
-        """Return the batch with an offset, a leader epoch and, if given, the append time."""
+        """Return the batch with an offset, a leader epoch and, if given, an append time."""
         data = bytearray(self.data)
         # The checksum does not cover the offset and the leader epoch.
         struct.pack_into(">q", data, 0, base)
@@ -75,14 +76,14 @@ class Batch:
         return _signed(data, self.header.attributes | _APPEND_TIME)
 
     def before(self, offset: int) -> "Batch":
-        """Return a batch of the records below an offset, where the next batch starts."""
+        """Return the batch with only the records below ``offset``, so that it ends there."""
         kept = self.with_only([one for one in self.records() if one.offset < offset])
         data = bytearray(kept.data)
         struct.pack_into(">i", data, _LAST_DELTA, offset - 1 - self.base)
         return _signed(data, kept.header.attributes)
 
     def with_only(self, records: Sequence[Any]) -> "Batch":
-        """Return the batch with only these records; the other offsets become gaps."""
+        """Return the batch with only these records; the offsets of the others become gaps."""
         header = self.header
         builder = _builder(codec=header.compression_type)
         for one in records:
@@ -91,7 +92,7 @@ class Batch:
         data = bytearray(builder.build())
         codec = DefaultRecordBatch(data).compression_type
         struct.pack_into(">q", data, 0, self.base)
-        # Producer, sequence numbers and the last offset stay unchanged.
+        # The producer, the sequence numbers and the last offset stay unchanged.
         for begin, end in ((12, 16), (_LAST_DELTA, 27), (_MAX_TIMESTAMP, 57)):
             data[begin:end] = self.data[begin:end]
         return _signed(data, header.attributes & ~0x07 | codec)
@@ -127,7 +128,7 @@ def split(data: bytes) -> list[Batch]:
 
 @frozen(kw_only=True)
 class NewRecord:
-    """A record for :meth:`Cluster.append`, with a ``timestamp`` in ms, or None for now."""
+    """A record for :meth:`Cluster.append`; ``timestamp`` is in ms, or None for now."""
 
     value: bytes | None = b""
     key: bytes | None = None
@@ -136,7 +137,7 @@ class NewRecord:
 
 
 def of_records(records: Iterable[NewRecord], now: int) -> Batch:
-    """Make a batch of records, as a non-idempotent producer does."""
+    """Create a batch of records, as a non-idempotent producer does."""
     builder = _builder()
     for number, one in enumerate(records):
         at = now if one.timestamp is None else one.timestamp
@@ -147,7 +148,7 @@ def of_records(records: Iterable[NewRecord], now: int) -> Batch:
 def of_transaction_end(
     producer_id: int, epoch: int, now: int, *, is_committed: bool
 ) -> Batch:
-    """Make the control batch that ends a transaction."""
+    """Create the control batch that ends a transaction."""
     builder = _builder(producer_id=producer_id, producer_epoch=epoch)
     key, value = struct.pack(">hh", 0, is_committed), struct.pack(">hi", 0, 0)
     builder.append(0, now, key, value, [])

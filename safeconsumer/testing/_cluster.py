@@ -1,11 +1,11 @@
 """
-A Kafka cluster as a plain object, without sockets, threads or clocks.
+Models a Kafka cluster as a plain object, without sockets, threads or clocks.
 
-A front end passes the bytes of connections to the cluster, and its answers back. The
-front end consists of sockets for :class:`~safeconsumer.testing.EmbeddedBroker`, or is a
+A front end passes bytes from connections to the cluster, and answers back. The front
+end is either the sockets of :class:`~safeconsumer.testing.EmbeddedBroker` or a
 simulated network. The cluster keeps everything in memory, and answers immediately or
-when a timer of the front end fires. The answers depend only on the cluster's arguments
-and on the requests, so the same requests in the same order get the same answers.
+when one of the front end's timers fires. The answers depend only on the cluster's
+arguments and on the requests: the same requests in the same order get the same answers.
 
 Only one thread may use a cluster.
 """
@@ -41,22 +41,22 @@ class Cluster:
     One or more brokers, numbered from 1, with their topics, groups and transactions.
 
     Args:
-        addresses: the brokers' addresses, as returned in metadata, in the order of the
+        addresses: the brokers' addresses as metadata gives them, in the order of the
             brokers.
-        call_later: schedules a call after a number of seconds; returns a timer with
+        call_later: schedules a call after some seconds; returns a timer with
             ``cancel()``.
         wall: returns the time for records, in seconds since 1970.
         random: the generator of topic ids.
-        clock: returns the time for the log of requests, in seconds; None for ``wall``.
+        clock: returns the time for ``requests``, in seconds; None to use ``wall``.
 
     Attributes:
         id: the unique id of the cluster.
-        requests: the requests that brokers have started to process, oldest first; the
-            last 100,000 are kept.
+        requests: the last 100,000 requests that brokers have started to process, oldest
+            first.
         on_request: called for each request, with its entry in ``requests`` and the
             message.
         creates_topics: whether a metadata request may create a topic.
-        create_topic: creates a topic; :class:`Topics` describes this and the next two.
+        create_topic: creates a topic; see :class:`Topics` for this and the next two.
         delete_topic: deletes a topic with its records.
         add_partitions: adds partitions to a topic.
     """
@@ -124,9 +124,9 @@ class Cluster:
 
         Args:
             node: the number of the broker.
-            send: called with bytes for the client.
+            send: sends bytes to the client.
             close: called when the broker closes the connection.
-            origin: identifies the client for faults and the log of requests.
+            origin: identifies the client in faults and in ``requests``.
 
         Raises:
             ConnectionRefusedError: the broker is down.
@@ -200,7 +200,7 @@ class Cluster:
         Args:
             topic: the name of the topic.
             partition: the number of the partition.
-            values: values, records, or the number of records with the value
+            values: values, records, or a number of records to write with the value
                 ``b"value"``.
         """
         given = [b"value"] * values if isinstance(values, int) else values
@@ -220,15 +220,15 @@ class Cluster:
         self.fetches.answer_waiting()
 
     def compact(self, topic: str) -> None:
-        """Keep only the last record of each key, without the topic's configured delays."""
+        """Keep only the last record with each key, and ignore the topic's delays."""
         self._compact(self.topics.known(topic), inf)
 
     def clean(self) -> None:
         """
-        Delete and compact records according to the settings of topics.
+        Delete and compact records according to the topics' settings.
 
-        Only records that are older than ``segment.ms``, and thus not in the active
-        segment, and older than ``min.compaction.lag.ms`` are compacted. Kafka's default
+        Records are compacted only if they are older than ``min.compaction.lag.ms`` and
+        than ``segment.ms``, so that they are not in the active segment. Kafka's default
         retention of a week does not apply, because a test may write records with old
         timestamps.
         """
@@ -261,13 +261,13 @@ class Cluster:
     def truncate(
         self, topic: str, partition: int, offset: int, node: int | None = None
     ) -> None:
-        """Drop the records from an offset on; ``node`` becomes the leader if given."""
+        """Drop the records from an offset on; ``node``, if given, becomes the leader."""
         log = self.log(topic, partition)
         log.truncate(offset, log.leader if node is None else node)
         self.fetches.answer_waiting()
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Make another broker a group's coordinator; it knows the last assignment."""
+        """Make another broker a group's coordinator; it still knows the last assignment."""
         self.nodes.move_coordinator(GROUP, group, node)
         self.groups.find(group).unload()
         self.groups.load()
@@ -277,7 +277,7 @@ class Cluster:
         Stop a broker, so that its connections are closed and new ones are refused.
 
         After ``failover`` seconds the other brokers take over the partitions and groups
-        of the broker, unless it is up again. With None no broker ever takes over.
+        of the broker, unless it is up again. With None, no broker ever takes over.
         """
         self.nodes.down(node)
         for connection in self._of(node):
@@ -293,13 +293,13 @@ class Cluster:
         self.groups.load()
 
     def freeze(self, *nodes: int) -> None:
-        """Let brokers accept connections but send no answers, until :meth:`unfreeze`."""
+        """Let brokers accept connections but not answer, until :meth:`unfreeze`."""
         self._frozen.update(nodes)
         for connection in self._of(*nodes):
             connection.freeze()
 
     def unfreeze(self, *nodes: int) -> None:
-        """Let brokers answer again, starting with the requests that arrived while frozen."""
+        """Let brokers answer again, beginning with requests that arrived while frozen."""
         self._frozen.difference_update(nodes)
         for connection in self._of(*nodes):
             connection.thaw()
@@ -331,7 +331,7 @@ class Cluster:
         Args:
             api: Kafka's name of the request, such as ``"Fetch"``, or ``"*"`` for all
                 requests.
-            how: the other fields of :class:`~safeconsumer.testing._faults.Fault`.
+            how: other fields of :class:`~safeconsumer.testing._faults.Fault`.
         """
         fault = Fault(api=api, **how)
         fault.begin(self.faults)

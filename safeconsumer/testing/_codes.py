@@ -42,7 +42,7 @@ UNKNOWN_TOPIC_ID = 100
 
 
 class RefusedError(Exception):
-    """A request, or a part of a request, is refused with Kafka's error ``code``."""
+    """A request, or part of a request, is refused with Kafka's error ``code``."""
 
     def __init__(self, code: int, why: str = "") -> None:
         super().__init__(why)
@@ -62,7 +62,7 @@ def check(code: int, why: str = "") -> None:
 
 def error_code(error: object) -> int:
     """
-    Return the code of an error, given as a code, a name or a kafka-python class.
+    Return the code of an error that is given as a code, a name or a kafka-python class.
 
     Raises:
         ValueError: Kafka has no such error.

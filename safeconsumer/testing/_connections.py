@@ -1,4 +1,4 @@
-"""Serves connections, each with one request at a time, as brokers do."""
+"""Serves connections; like a broker, processes one request per connection at a time."""
 
 import struct
 from collections import deque
@@ -13,7 +13,7 @@ from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields, Message
 
 _LENGTH = struct.Struct(">i")
-_LONGEST = 100 * 2**20  # the default of Kafka's socket.request.max.bytes
+_LONGEST = 100 * 2**20  # Kafka's default for socket.request.max.bytes
 
 
 @frozen(kw_only=True)
@@ -22,8 +22,8 @@ class Request:
     A request that a broker has started to process.
 
     ``at`` is ``time.monotonic()`` in seconds. ``partitions`` are the partitions of a
-    Fetch, as ``(topic, partition)``, including those of the fetch session; other
-    requests have none. ``origin`` is the origin of the connection.
+    Fetch request, as ``(topic, partition)``, including those in its fetch session; for
+    other requests it is empty. ``origin`` is the connection's ``origin``.
     """
 
     at: float
@@ -69,7 +69,7 @@ class Connection:
         self._buffer = bytearray()
         self._inbox: deque[bytes] = deque()
         self._unsent: list[bytes] = []
-        self._is_busy = False  # whether an answer is outstanding
+        self._is_busy = False  # whether a request is still unanswered
         self._is_looping = False
 
     def receive(self, data: bytes) -> None:
@@ -82,7 +82,7 @@ class Connection:
                 self.cut()
 
     def lost(self) -> None:
-        """Note that the client has closed the connection."""
+        """Handle that the client has closed the connection."""
         if self.is_open:
             self.is_open = False
             self._cluster.forget(self)
@@ -94,11 +94,11 @@ class Connection:
             self._close()
 
     def freeze(self) -> None:
-        """Process no request and send no answer until :meth:`thaw`."""
+        """Stop processing requests and sending answers until :meth:`thaw`."""
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """Send the answers that were kept back, and process the waiting requests."""
+        """Send the answers that were held back, and process the waiting requests."""
         self.is_frozen = False
         unsent, self._unsent = self._unsent, []
         for answer in unsent:
@@ -153,7 +153,7 @@ class Connection:
         if data is not None:
             self._write(data)
         if self._inbox and not self._is_looping:
-            # The next request must wait, because the caller may be a group that is
+            # Process the next request later, because the caller may be a group that is
             # changing its state.
             self._cluster.call_later(0.0, self._go_on)
 

@@ -1,4 +1,4 @@
-"""Answers the requests of group members and admin clients."""
+"""Answers requests from group members and admin clients."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,13 +16,13 @@ _STATES = {
     GroupState.COMPLETING: "CompletingRebalance",
     GroupState.STABLE: "Stable",
 }
-# The versions from which on LeaveGroup names several members, JoinGroup requires a
+# The first versions in which LeaveGroup names several members, JoinGroup requires a
 # member id, and DescribeGroups has an error for unknown groups.
 _LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """The groups of a cluster; ``on_delete`` is called with the name of a deleted group."""
+    """The groups of a cluster; ``on_delete`` is called with each deleted group's name."""
 
     def __init__(
         self, nodes: Nodes, call_later: Schedule, on_delete: Callable[[str], None]
@@ -40,13 +40,13 @@ class Coordinator:
         }
 
     def group(self, name: str) -> Group:
-        """Return a group, which is created if it does not exist."""
+        """Return a group; create the group if it does not exist."""
         if name not in self._groups:
             self._groups[name] = Group(self._call_later)
         return self._groups[name]
 
     def find(self, name: str) -> Group:
-        """Return a group, or an empty group that is not kept if the group does not exist."""
+        """Return a group; if it does not exist, return an empty group without storing it."""
         return self._groups.get(name) or Group(self._call_later)
 
     def is_known(self, name: str) -> bool:
@@ -55,7 +55,7 @@ class Coordinator:
 
     def check_here(self, exchange: Exchange, group: str) -> None:
         """
-        Check that the broker that received a request coordinates the group.
+        Check that the broker which received a request coordinates the group.
 
         Raises:
             RefusedError: another broker coordinates the group.

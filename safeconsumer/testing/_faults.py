@@ -1,4 +1,4 @@
-"""Injects faults: errors, late answers, answers that are kept back, closed connections."""
+"""Injects faults: errors, late answers, withheld answers and closed connections."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +12,7 @@ ANY = "*"
 
 
 class Connection(Protocol):
-    """The parts of a connection that faults use."""
+    """The part of a connection that faults use."""
 
     node: int
     origin: object
@@ -24,21 +24,21 @@ class Connection(Protocol):
 @define(kw_only=True, eq=False)
 class Fault:
     """
-    A fault that affects some requests, until :meth:`end`.
+    A fault that affects matching requests until :meth:`end`.
 
     Attributes:
         api: the name of the affected requests, or ``"*"`` for all.
-        error: the error code with which the requests are refused.
+        error: the error code that refuses the requests.
         delay: the delay of the answers, in seconds.
-        is_held: whether the answers are kept back until the fault ends.
+        is_held: whether the answers are withheld until the fault ends.
         is_cut: whether the connection is closed before the request is processed.
-        is_lost: whether the connection is closed after the request is processed,
-            instead of an answer.
+        is_lost: whether the connection is closed without an answer after the request is
+            processed.
         origin: limits the fault to connections with this origin.
         client_id: limits the fault to this client.
         node: limits the fault to this broker.
-        count: the number of further requests that the fault affects.
-        on_keep: called when an answer is kept back.
+        count: the number of requests that the fault will still affect.
+        on_keep: called when an answer is withheld.
     """
 
     api: str
@@ -61,7 +61,7 @@ class Fault:
         return bool(self.error) or self.is_cut
 
     def takes(self, connection: Connection, message: Message) -> bool:
-        """Return whether the fault affects a request; affected requests lower ``count``."""
+        """Return whether the fault affects a request; if so, decrement ``count``."""
         is_meant = (
             self._faults is not None
             and self.count > 0
@@ -83,7 +83,7 @@ class Fault:
         faults.active.append(self)
 
     def end(self) -> None:
-        """End the fault, and send the kept answers; a second call has no effect."""
+        """End the fault, and send the withheld answers; a second call has no effect."""
         faults, self._faults = self._faults, None
         if faults is not None:
             faults.active.remove(self)

@@ -1,4 +1,4 @@
-"""Answers Fetch, with long polls, fetch sessions (KIP-227) and isolation levels."""
+"""Answers Fetch requests, with long polls, fetch sessions (KIP-227) and isolation levels."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -15,7 +15,7 @@ from safeconsumer.testing._topics import Topics
 
 READ_COMMITTED = 1  # Kafka's value of the isolation level
 
-_BY_ID = 13  # from this version on topics are identified by id
+_BY_ID = 13  # from this version on, topics are identified by id
 _NO_SESSION, _FIRST_EPOCH = -1, 0
 _OF_SESSIONS = {_codes.FETCH_SESSION_ID_NOT_FOUND, _codes.INVALID_FETCH_SESSION_EPOCH}
 _MOST_SESSIONS = 1000  # Kafka's default of max.incremental.fetch.session.cache.slots
@@ -32,7 +32,7 @@ _Key = tuple[str, Any, int]  # topic (empty if unknown), topic id, partition
 
 @frozen(kw_only=True)
 class _Asked:
-    """The fields of a Fetch for one partition."""
+    """The fields of a Fetch request for one partition."""
 
     offset: int
     room: int
@@ -42,7 +42,7 @@ class _Asked:
 
 @define
 class _Session:
-    """A fetch session: its partitions, the last sent state of each, and the next epoch."""
+    """A fetch session: its partitions, the state last sent for each, and the next epoch."""
 
     number: int
     epoch: int
@@ -51,7 +51,7 @@ class _Session:
 
 
 class Fetches:
-    """Answers Fetch immediately or when records arrive. Each broker has its own sessions."""
+    """Answers Fetch requests immediately or when records arrive. Sessions are per broker."""
 
     def __init__(self, topics: Topics, call_later: Schedule) -> None:
         self._topics, self._call_later = topics, call_later
@@ -61,7 +61,7 @@ class Fetches:
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {"Fetch": self._fetch}
 
     def asked(self, exchange: Exchange) -> tuple[tuple[str, int], ...]:
-        """Return the partitions of a Fetch and of its session, sorted."""
+        """Return the partitions in a Fetch request and in its session, sorted."""
         body = exchange.body
         session = self._sessions.get((exchange.node, body.session_id))
         # A request with the first epoch ends the session that it names, and lists all
@@ -72,13 +72,13 @@ class Fetches:
         return _shared(tuple(sorted((key[0], key[2]) for key in asked if key[0])))
 
     def forget_sessions(self, node: int) -> None:
-        """Forget the sessions of a stopped broker."""
+        """Drop the fetch sessions of a stopped broker."""
         for key in tuple(self._sessions):
             if key[0] == node:
                 del self._sessions[key]
 
     def answer_waiting(self) -> None:
-        """Answer the waiting requests for which there are now enough records, or an error."""
+        """Answer the waiting requests that now have enough records or an error."""
         for try_answer in tuple(self._waiting.values()):
             try_answer()
 
@@ -115,7 +115,7 @@ class Fetches:
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
-        """Return the partitions' answers, their total bytes, and whether to answer now."""
+        """Return the partitions' answers, their total size, and whether to answer now."""
         parts, size, is_due = {}, 0, not asked
         for key, one in asked.items():
             room = max(0, min(one.room, exchange.body.max_bytes - size))
@@ -146,7 +146,7 @@ class Fetches:
             "last_stable_offset": log.stable_end,
             "log_start_offset": log.start,
         }
-        if one.last_epoch >= 0:  # only from version 12 on, of Kafka 2.7 (KIP-595)
+        if one.last_epoch >= 0:  # only since version 12, in Kafka 2.7 (KIP-595)
             diverging = log.diverging(one.offset, one.last_epoch)
             if diverging is not None:
                 epoch, end = diverging
@@ -251,7 +251,7 @@ class Fetches:
 
 @lru_cache(maxsize=100)
 def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return an equal tuple of an earlier request, because most requests repeat the last."""
+    """Return an equal tuple from an earlier request, to save memory for repeated requests."""
     return partitions
 
 
@@ -270,7 +270,7 @@ def _aborted(log: Log, offset: int) -> list[dict[str, int]]:
 def _changed(
     session: _Session, parts: Mapping[_Key, dict[str, Any]], *, is_whole: bool
 ) -> dict[_Key, dict[str, Any]]:
-    """Return the changed answers; move partitions with records to the end of the session."""
+    """Return the changed answers; partitions with records move to the session's end."""
     changed = {}
     for key, answer in parts.items():
         state = (answer["high_watermark"], answer.get("log_start_offset", -1))

@@ -1,10 +1,10 @@
 """
-Models a consumer group as brokers do, with the classic protocol's state machine.
+Models a consumer group with the classic protocol's state machine, as brokers do.
 
 The model follows Apache Kafka's group coordinator, with the states and terms of KIP-62,
-KIP-345 and KIP-394. A coordinator writes assignments, and the next coordinator reads
-them. A change of the coordinator thus undoes an unfinished rebalance, whose generation
-number is used again.
+KIP-345 and KIP-394. A coordinator writes assignments to a log, and the next coordinator
+reads them. If the coordinator changes during a rebalance, that rebalance is lost and
+its generation number is used again.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from safeconsumer.testing._members import (
 
 
 class GroupState(Enum):
-    """The states of a group; each value names the event for which the group waits."""
+    """The states of a group; each value names the event that the group waits for."""
 
     EMPTY = "its first member"
     PREPARING = "members to join"
@@ -37,7 +37,7 @@ class GroupState(Enum):
 
 @frozen
 class _Written:
-    """The state that a coordinator has written, with members as returned by ``described``."""
+    """The state that a coordinator has written; ``members`` is as in ``described()``."""
 
     state: GroupState
     generation: int = 0
@@ -47,7 +47,7 @@ class _Written:
 
 
 class Group:
-    """A consumer group, for use only on the thread that makes the scheduled calls."""
+    """A consumer group; use it only on the thread that runs the scheduled calls."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.generation = 0
@@ -55,7 +55,7 @@ class Group:
         self.state = GroupState.EMPTY
         self._schedule = schedule
         self._members = Members(schedule, self._remove)
-        # member ids that were given out and not used to join yet
+        # member ids that were handed out but not used to join yet
         self._expected: dict[str, Timer] = {}
         self._protocol = ""
         self._leader = ""
@@ -65,17 +65,17 @@ class Group:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The ids of the members, in the order in which the members joined."""
+        """The members' ids, in the order in which the members joined."""
         return tuple(member.member_id for member in self._members)
 
     @property
     def protocol(self) -> str:
-        """The assignor on which the members have agreed; empty while there is none."""
+        """The assignor that the members have agreed on; empty while there is none."""
         is_chosen = self.state in {GroupState.COMPLETING, GroupState.STABLE}
         return self._protocol if is_chosen else ""
 
     def described(self) -> tuple[tuple[str, JoinRequest, bytes], ...]:
-        """Return the members with their requests and, if the group is stable, assignments."""
+        """Return the members with their requests and, in a stable group, assignments."""
         is_stable = self.state is GroupState.STABLE
         return tuple(
             (one.member_id, one.request, one.assignment if is_stable else b"")
@@ -105,7 +105,7 @@ class Group:
         reply: SyncReply,
         instance_id: str | None = None,
     ) -> None:
-        """Send a member its assignment, once the leader has delivered the assignments."""
+        """Send a member its assignment as soon as the leader has delivered it."""
         error = self._check(member_id, generation, instance_id)
         if not error and self.state is GroupState.PREPARING:
             error = _codes.REBALANCE_IN_PROGRESS
@@ -124,7 +124,7 @@ class Group:
     def heartbeat(
         self, member_id: str, generation: int, instance_id: str | None = None
     ) -> int:
-        """Renew a member's session, and return the error code for the answer."""
+        """Renew a member's session; return the error code for the answer."""
         error = self._check(member_id, generation, instance_id)
         if not error and self.state is GroupState.PREPARING:
             return _codes.REBALANCE_IN_PROGRESS
@@ -141,7 +141,7 @@ class Group:
         """Return the error code for a commit, or 0 if the commit is allowed."""
         is_nobody = not member_id and generation < 0 and instance_id is None
         if (generation < 0 and not self._members) or (is_nobody and is_transactional):
-            return _codes.NONE  # a consumer that uses assign()
+            return _codes.NONE  # from a consumer that uses assign()
         error = self._check(member_id, generation, instance_id)
         is_early = self.state is GroupState.COMPLETING and not is_transactional
         return error or (_codes.REBALANCE_IN_PROGRESS if is_early else _codes.NONE)
@@ -153,7 +153,7 @@ class Group:
             self._complete_if_all_joined()
             return _codes.NONE
         static = self._members.static(instance_id)
-        if static is not None and not member_id:  # an admin client removes the member
+        if static is not None and not member_id:  # the request is from an admin client
             member_id = static.member_id
         error = self._unknown(member_id, instance_id)
         if not error:
@@ -161,7 +161,7 @@ class Group:
         return error
 
     def _unknown(self, member_id: str, instance_id: str | None) -> int:
-        """Return the error code for a non-member or a fenced static member, otherwise 0."""
+        """Return the error code for a non-member or a fenced static member; 0 if neither."""
         static = self._members.static(instance_id)
         if static is not None and static.member_id != member_id:
             return _codes.FENCED_INSTANCE_ID
@@ -170,7 +170,7 @@ class Group:
         return _codes.NONE if is_member else _codes.UNKNOWN_MEMBER_ID
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Renew a member's session, or return the error code for a wrong id or generation."""
+        """Renew a member's session; return the error code for a wrong id or generation."""
         error = self._unknown(member_id, instance_id)
         if error:
             return error
@@ -182,7 +182,7 @@ class Group:
     # Changes of the coordinator
 
     def unload(self) -> None:
-        """Lose the coordinator until :meth:`load`; refuse the waiting requests of members."""
+        """Simulate a lost coordinator until :meth:`load`; refuse pending requests."""
         for timer in self._expected.values():
             timer.cancel()
         self._expected.clear()
@@ -199,7 +199,7 @@ class Group:
         self.is_loaded = False
 
     def load(self) -> None:
-        """Get a coordinator, which has read the written state, and restart all sessions."""
+        """Simulate a new coordinator that read the written state; restart all sessions."""
         self.is_loaded = True
         for member in self._members:
             self._members.touch(member)
@@ -240,7 +240,7 @@ class Group:
 
     def _rejoin(self, member: Member, request: JoinRequest, reply: JoinReply) -> None:
         before, now = member.request.protocols, request.protocols
-        # the order of the protocols matters
+        # a changed order of the protocols matters, too
         is_changed = list(before.items()) != list(now.items())
         is_leader = member.member_id == self._leader
         member.request = request
@@ -248,9 +248,9 @@ class Group:
         if is_changed or self.state is GroupState.PREPARING:
             is_answered = False
         else:
-            # The request is unchanged, so the member gets the old answer again. Only a
-            # request of the leader starts a rebalance, because the leader has noticed a
-            # change of topics.
+            # The request is unchanged, so the member gets the old answer again. In a
+            # stable group, only the leader's request starts a rebalance, because the
+            # leader has noticed changed topics.
             is_answered = not (is_leader and self.state is GroupState.STABLE)
         if is_answered:
             reply(self._answer(member))
@@ -261,7 +261,7 @@ class Group:
     def _replace_static(
         self, old: Member, member_id: str, request: JoinRequest, reply: JoinReply
     ) -> None:
-        """Let a static member that has restarted continue under a new id."""
+        """Let a restarted static member continue under a new member id."""
         self._members.drop(old, _codes.FENCED_INSTANCE_ID)
         member = Member(member_id=member_id, request=request, assignment=old.assignment)
         member.owes_sync = old.owes_sync
@@ -270,9 +270,9 @@ class Group:
         if old.member_id == old_leader:
             self._leader = member_id
         if self.state is GroupState.STABLE and self._members.vote() == self._protocol:
-            # Brokers answer at this point, too, even if the member now subscribes to
-            # other topics. The answer names the old leader's id, so the member does not
-            # assign partitions.
+            # Like brokers, answer without a rebalance, even if the member now
+            # subscribes to other topics. The answer contains the old leader's id, so
+            # the member does not assign partitions.
             self._write()
             reply(self._answer(member, leader=old_leader))
         else:
@@ -293,7 +293,7 @@ class Group:
     # The rebalance
 
     def _rebalance(self) -> None:
-        """Start a rebalance, unless one is running; the joining ends once all have joined."""
+        """Start a rebalance unless one is running; complete it if all members have joined."""
         self._answer_syncs(_codes.REBALANCE_IN_PROGRESS)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING

@@ -9,7 +9,7 @@ _UNKNOWN = -1, -1
 
 @frozen
 class LeaderEpoch:
-    """A leader epoch, and the offset of the first record that its leader may write."""
+    """A leader epoch, and the offset of the first record that its leader can write."""
 
     number: int
     start: int
@@ -32,13 +32,13 @@ class LeaderEpochs:
         return self._epochs[0].number
 
     def begin(self, offset: int) -> None:
-        """Start the next epoch at ``offset``; forget epochs that started there or later."""
+        """Start the next epoch at ``offset``; drop epochs that started there or later."""
         number = self.latest + 1
         self._epochs = [one for one in self._epochs if one.start < offset]
         self._epochs.append(LeaderEpoch(number, offset))
 
     def delete_before(self, offset: int) -> None:
-        """Forget the epochs that have no record from ``offset`` on."""
+        """Drop the epochs that have no records at or after ``offset``."""
         first = bisect_right(self._epochs, offset, key=lambda one: one.start) - 1
         if first >= 0:
             kept = LeaderEpoch(self._epochs[first].number, offset)
@@ -46,10 +46,10 @@ class LeaderEpochs:
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """
-        Return the last known epoch up to ``epoch``, and the offset at which it ends.
+        Return the latest known epoch that is not after ``epoch``, and its end offset.
 
-        As in Kafka, an epoch older than all known ones ends where the oldest starts. An
-        epoch newer than all known ones is unknown, and the result is -1, -1.
+        As in Kafka, an epoch older than all known epochs ends where the oldest starts.
+        For an epoch newer than all known epochs, the result is -1, -1.
         """
         if epoch < 0 or epoch > self.latest:
             return _UNKNOWN

@@ -1,4 +1,4 @@
-"""Keeps the log of a partition, with its batches, offsets and leader."""
+"""Models the log of a partition, with its batches, offsets and leader."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from safeconsumer.testing._producers import Producers
 
 @frozen
 class Aborted:
-    """An aborted transaction; readers drop the producer's records from ``first`` on."""
+    """An aborted transaction; readers drop its records from ``first`` to ``last``."""
 
     producer_id: int
     first: int
@@ -26,7 +26,7 @@ class Aborted:
 
 class Log:
     """
-    The log of a partition, from ``start`` to before ``end``.
+    The log of a partition, from offset ``start`` up to, but not including, ``end``.
 
     Only one thread may use it.
     """
@@ -39,12 +39,13 @@ class Log:
         self.producers = Producers()
         self.aborted: list[Aborted] = []
         self.end = 0
-        # the time in ms at which tombstones are removed, by the base offset of their batch
+        # when tombstones are removed, in milliseconds, by the base offset of their
+        # batch
         self._horizons: dict[int, int] = {}
 
     @property
     def epoch(self) -> int:
-        """The epoch of the log's leader."""
+        """The epoch of the log's current leader."""
         return self.epochs.latest
 
     @property
@@ -53,7 +54,7 @@ class Log:
         return max(self.start, min(self.producers.open_since(), default=self.end))
 
     def append(self, batch: Batch, append_time: int | None = None) -> int:
-        """Append a checked batch; return the offset of its first record."""
+        """Append a batch that was checked; return the offset of its first record."""
         placed = batch.placed(self.end, self.epoch, append_time)
         self.batches.append(placed)
         self.producers.note(placed)
@@ -63,7 +64,7 @@ class Log:
     def end_transaction(
         self, producer_id: int, epoch: int, now: int, *, is_committed: bool
     ) -> None:
-        """Write the end of a transaction; an aborted transaction is kept for readers."""
+        """Write the end of a transaction; if it was aborted, remember that for readers."""
         first = self.producers.end_transaction(producer_id, epoch)
         batch = of_transaction_end(producer_id, epoch, now, is_committed=is_committed)
         last = self.append(batch)
@@ -72,11 +73,11 @@ class Log:
 
     def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
         """
-        Return batches from that of ``offset`` up to ``end``, at most ``room`` bytes.
+        Return at most ``room`` bytes of batches, from ``offset`` up to ``end``.
 
-        As in a broker's answer, the last batch may be cut off. A first batch that is
-        larger than ``room`` is returned whole with ``at_least_one``, and otherwise not
-        at all.
+        As in a broker's answer, the last batch may be cut off. If the first batch is
+        larger than ``room``, it is returned whole with ``at_least_one``, and not at all
+        without it.
         """
         found = bytearray()
         for batch in self._since(offset):
@@ -88,11 +89,11 @@ class Log:
         return bytes(found[:room])
 
     def aborted_since(self, offset: int) -> list[Aborted]:
-        """Return the aborted transactions that a reader at ``offset`` may meet."""
+        """Return the aborted transactions that end at or after ``offset``."""
         return [one for one in self.aborted if one.last >= offset]
 
     def first_since(self, timestamp: int) -> tuple[int, int, int]:
-        """Return offset, time and epoch of the first record since ``timestamp``, or -1."""
+        """Return offset, time and epoch of the first record since a time, or -1 for each."""
         for batch in self._since(self.start):
             if batch.header.max_timestamp < timestamp:
                 continue
@@ -107,14 +108,14 @@ class Log:
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """
-        Return where a reader's log and this log diverge, if below the reader's offset.
+        Return where a reader's log and this one diverge, if before the reader's offset.
 
         Args:
             offset: the offset that the reader requests.
             epoch: the leader epoch of the last record that the reader has read.
 
         Raises:
-            RefusedError: the log never had the epoch, or no longer has the offset.
+            RefusedError: the log never had that epoch, or no longer has that offset.
         """
         found, end = self.end_of_epoch(epoch)
         if found < 0 or offset < self.start:
@@ -151,7 +152,7 @@ class Log:
         self.aborted = [one for one in self.aborted if one.last >= self.start]
 
     def expire(self, oldest: int) -> None:
-        """Delete the first batches of the log, as long as all their records are too old."""
+        """Delete batches from the start of the log while all their records are too old."""
         for batch in tuple(self.batches):
             if batch.header.max_timestamp >= oldest:
                 break
@@ -164,8 +165,8 @@ class Log:
         The offsets of records stay the same. As in Kafka, tombstones are removed
         ``tombstones_ms`` after the first compaction that finds them, whatever their
         timestamps are, and aborted records are removed immediately. The last record of
-        the log stays, so that readers reach the end of the log. The last batch, and the
-        last batch of each producer, stay even without records.
+        the log stays, so that readers reach the end of the log. The last batch and each
+        producer's last batch stay even if they are empty.
         """
         cleanable = list(
             takewhile(

@@ -22,7 +22,7 @@ class JoinRequest:
     protocol_type: str = "consumer"
 
     def refused(self, error: int) -> "JoinAnswer":
-        """Return the answer that refuses the request with an error."""
+        """Return an answer that refuses the request with an error."""
         return JoinAnswer(error=error, member_id=self.member_id)
 
 
@@ -52,35 +52,35 @@ SyncReply = Callable[[int, bytes], None]
 
 @define(kw_only=True, eq=False)
 class Member:
-    """A member of a group, with the replies that it waits for."""
+    """A member of a group, with the reply functions for its pending requests."""
 
     member_id: str
     request: JoinRequest
     assignment: bytes = b""
     join: JoinReply | None = None
     sync: SyncReply | None = None
-    owes_sync: bool = False  # whether a SyncGroup is missing in this generation
+    owes_sync: bool = False  # whether this generation's SyncGroup is missing
     timer: Timer | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the member waits for an answer."""
+        """Whether the member is waiting for an answer."""
         return self.join is not None or self.sync is not None
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Answer the member's waiting JoinGroup, if there is one."""
+        """Answer the member's pending JoinGroup, if there is one."""
         join, self.join = self.join, None
         if join is not None:
             join(answer)
 
     def answer_sync(self, error: int) -> None:
-        """Answer the member's waiting SyncGroup, if any, with an error or the assignment."""
+        """Answer the member's pending SyncGroup, if any, with an error or the assignment."""
         sync, self.sync = self.sync, None
         if sync is not None:
             sync(error, b"" if error else self.assignment)
 
     def refuse(self, error: int) -> None:
-        """Answer the member's waiting request with an error."""
+        """Answer the member's pending request with an error."""
         self.answer_join(JoinAnswer(error=error, member_id=self.member_id))
         self.answer_sync(error)
 
@@ -88,9 +88,9 @@ class Member:
 @define(eq=False)
 class Members:
     """
-    The members of a group in the order of joining, and their session timers.
+    The members of a group in the order in which they joined, with their session timers.
 
-    ``on_expiry`` is called with a member that has sent no request in time.
+    ``on_expiry`` is called with a member that has not sent any request in time.
     """
 
     _schedule: Schedule
@@ -115,7 +115,7 @@ class Members:
         self.touch(member)
 
     def drop(self, member: Member, error: int) -> None:
-        """Remove a member, and answer its waiting request with the error."""
+        """Remove a member, and answer its pending request with the error."""
         del self._by_id[member.member_id]
         self.stop_session(member)
         member.refuse(error)
@@ -126,7 +126,7 @@ class Members:
             member.timer.cancel()
 
     def touch(self, member: Member) -> None:
-        """Restart a member's session timer after a request of the member."""
+        """Restart a member's session timer after a request from the member."""
         self.stop_session(member)
         timeout = member.request.session_timeout
         member.timer = self._schedule(timeout, lambda: self._expire(member))
@@ -164,7 +164,7 @@ class Members:
     def _expire(self, member: Member) -> None:
         if self._by_id.get(member.member_id) is not member:
             return
-        if member.is_waiting:  # the member waits for the group, so it is not late
+        if member.is_waiting:  # a member that is waiting for the group is not late
             self.touch(member)
         else:
             self._on_expiry(member)

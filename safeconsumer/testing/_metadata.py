@@ -1,4 +1,4 @@
-"""Answers requests for metadata: topics, leaders, coordinators and API versions."""
+"""Answers requests about topics, leaders, coordinators and API versions."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,14 +11,15 @@ from safeconsumer.testing._nodes import Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._topics import Topic, Topics
 
-# The operations on a topic that a principal may perform. Without an authorizer these
-# are all: read, write, create, delete, alter, describe, and describe or alter configs.
+# The bits for the operations that a principal may perform on a topic. Without an
+# authorizer these are all operations: read, write, create, delete, alter, describe, and
+# describe or alter configs.
 _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
-_SEVERAL_KEYS = 4  # from this version on FindCoordinator has several keys
+_SEVERAL_KEYS = 4  # from this version on, FindCoordinator has several keys
 
 
 class Described(Protocol):
-    """The parts of a cluster that metadata describe."""
+    """The parts of a cluster that metadata describes."""
 
     id: str
     creates_topics: bool
@@ -87,7 +88,7 @@ class Metadata:
         return {**names, "error_code": error}
 
     def _create_soon(self, name: str) -> None:
-        """Create a topic after this answer; as in Kafka, only the next answer has it."""
+        """Create a topic after this answer; as in Kafka, only the next answer contains it."""
         cluster = self._cluster
 
         def create() -> None:

@@ -1,17 +1,18 @@
-"""Keeps the states of brokers, and the coordinators of groups and transactions."""
+"""Tracks which brokers are up, and which brokers coordinate groups and transactions."""
 
 import zlib
 from collections.abc import Callable, Sequence
 
-GROUP, TRANSACTION = 0, 1  # Kafka's key types of FindCoordinator
+GROUP, TRANSACTION = 0, 1  # Kafka's key types for FindCoordinator
 
 
 class Nodes:
     """
     The brokers of a cluster, numbered from 1.
 
-    Metadata still name a broker that is down until the other brokers have noticed. Then
-    the broker is fenced, and others lead its partitions and coordinate its groups.
+    Metadata still lists a broker that is down until the other brokers have noticed
+    that. Then the broker is fenced, and other brokers lead its partitions and
+    coordinate its groups.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
@@ -34,7 +35,7 @@ class Nodes:
         self._fenced.discard(node)
 
     def named(self) -> list[int]:
-        """Return the brokers that metadata name."""
+        """Return the brokers that metadata lists."""
         return [node for node in self.addresses if node not in self._fenced]
 
     def fence(self, node: int) -> Callable[[int], int] | None:
@@ -42,8 +43,8 @@ class Nodes:
         Fence a broker, unless it is up again or all other brokers are down.
 
         Returns:
-            A function from a number to a successor, so that the work is spread over
-            brokers.
+            A function that returns a successor for a number, so that work is spread
+            over brokers.
         """
         others = [other for other in self.addresses if other not in self._down]
         if self.is_up(node) or not others:

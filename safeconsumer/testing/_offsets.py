@@ -1,4 +1,4 @@
-"""Keeps the committed offsets of groups, and the offsets of open transactions."""
+"""Stores the committed offsets of groups, and the offsets in open transactions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -13,14 +13,14 @@ from safeconsumer.testing._coordinator import Coordinator
 from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._topics import Topics
 
-_KNOWS_NOT_FOUND = 9  # since this version OffsetCommit has an error for unknown groups
-_SEVERAL_GROUPS = 8  # from this version on OffsetFetch has several groups
+_KNOWS_NOT_FOUND = 9  # OffsetCommit's first version with an error for unknown groups
+_SEVERAL_GROUPS = 8  # OffsetFetch's first version for several groups
 _TopicPartition = tuple[str, int]
 
 
 @frozen
 class Offset:
-    """The committed offset of a partition; ``number`` is a counter of all commits."""
+    """The committed offset of a partition; ``number`` is the commit's sequence number."""
 
     offset: int
     metadata: str
@@ -33,14 +33,14 @@ _Kept = dict[_TopicPartition, Offset]
 
 
 class Offsets:
-    """The offsets of all groups of a cluster."""
+    """The offsets of all groups in a cluster."""
 
     def __init__(self, groups: Coordinator, topics: Topics) -> None:
         self._groups, self._topics = groups, topics
         self._numbers = count(1)
         self._committed: dict[str, _Kept] = {}
-        # The offsets by group and producer, which take effect when the producer's
-        # transaction is committed.
+        # Offsets by group and producer that take effect when the producer's transaction
+        # commits.
         self._pending: dict[tuple[str, int], _Kept] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "OffsetCommit": self._commit,
@@ -54,7 +54,7 @@ class Offsets:
     def end_transaction(
         self, group: str, producer_id: int, *, is_committed: bool
     ) -> None:
-        """Commit a producer's pending offsets, unless later commits exist, or drop them."""
+        """Commit a producer's pending offsets that are not superseded, or drop them all."""
         pending = self._pending.pop((group, producer_id), {})
         if is_committed:
             committed = self._committed.setdefault(group, {})
@@ -69,7 +69,7 @@ class Offsets:
             kept.clear()
 
     def forget_topic(self, topic: str) -> None:
-        """Drop all groups' committed and pending offsets of a deleted topic."""
+        """Drop all groups' committed and pending offsets for a deleted topic."""
         for kept in (*self._committed.values(), *self._pending.values()):
             for key in tuple(kept):
                 if key[0] == topic:
@@ -124,7 +124,7 @@ class Offsets:
         _codes.check(error)
 
     def _keep(self, exchange: Exchange, place: Callable[[], _Kept]) -> None:
-        """Store committed offsets in the mapping from ``place()``, which may raise."""
+        """Store committed offsets in the mapping that ``place()`` returns; it may raise."""
 
         def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
             self._groups.check_here(exchange, exchange.body.group_id)

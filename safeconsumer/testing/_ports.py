@@ -8,10 +8,11 @@ _HOST = "127.0.0.1"
 _FROM, _TO = 20_000, 30_000
 _TRIES = 200
 
-# With the global generator, two processes with the same seed would try the same ports.
+# With the global random generator, two processes with the same seed would try the same
+# ports.
 _random = random.SystemRandom()
 
-# The ports that were returned last, and that may not be in use yet.
+# The ports that were returned recently and may not be in use yet.
 _last: deque[int] = deque(maxlen=100)
 
 
@@ -19,9 +20,9 @@ def free_port() -> int:
     """
     Find a free port between 20,000 and 30,000.
 
-    Outgoing connections have ports from 32,768 on in Linux, so no connection occupies
-    the port while its broker is down. The last hundred ports of this process are not
-    returned again.
+    On Linux, outgoing connections use ports from 32,768 on, so none of them takes the
+    port while its broker is down. The last hundred ports that this process received are
+    not returned again.
 
     Raises:
         OSError: none of 200 ports was free.

@@ -8,13 +8,13 @@ from attrs import define, field, frozen
 from safeconsumer.testing import _codes
 from safeconsumer.testing._batches import Batch
 
-# The number of a producer's last batches that Kafka recognizes as duplicates.
+# How many of a producer's last batches Kafka remembers to detect duplicates.
 _REMEMBERED = 5
 
 
 @frozen
 class _Written:
-    """The first and last sequence numbers of a batch, and its first offset."""
+    """A batch's first and last sequence number, and its first offset."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class _Producer:
 
 
 class Producers:
-    """The producers of a log, by their ids."""
+    """The producers that have written to a log, by their ids."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Producer] = {}
@@ -47,7 +47,7 @@ class Producers:
         return known is not None and known.open_since is not None
 
     def written(self, batch: Batch) -> int | None:
-        """Return the offset at which a batch was written before, or None for a new batch."""
+        """Return the offset of a batch that was written before; None for a new batch."""
         known = self._known.get(batch.header.producer_id)
         if known is None or known.epoch != batch.header.producer_epoch:
             return None
@@ -58,7 +58,7 @@ class Producers:
         return None
 
     def problem(self, batch: Batch) -> int:
-        """Return the error code for a batch out of sequence, or 0 if the batch may follow."""
+        """Return the error code for a batch that is out of sequence; 0 if it is valid."""
         header = batch.header
         known = self._known.get(header.producer_id)
         if header.producer_id < 0 or known is None:
@@ -83,7 +83,7 @@ class Producers:
             known.open_since = batch.base
 
     def restore(self, batch: Batch) -> None:
-        """Remember a batch of a truncated log, which may be the end of a transaction."""
+        """Remember a batch that is left in a truncated log; it may end a transaction."""
         header = batch.header
         if header.is_control_batch:
             self.end_transaction(header.producer_id, header.producer_epoch)
@@ -91,7 +91,7 @@ class Producers:
             self.note(batch)
 
     def is_last(self, batch: Batch) -> bool:
-        """Return whether a batch is the last one of its producer."""
+        """Return whether a batch is its producer's last batch."""
         known = self._known.get(batch.header.producer_id)
         if known is None or not known.recent:
             return False

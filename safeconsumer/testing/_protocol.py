@@ -1,4 +1,4 @@
-"""Reads requests and writes answers, with kafka-python's message classes."""
+"""Decodes requests and encodes answers with kafka-python's message classes."""
 
 import inspect
 import io
@@ -18,11 +18,12 @@ Fields = Mapping[str, Any]
 
 _HEAD = struct.Struct(">hhi")
 _SHORT = struct.Struct(">h")
-_ANSWERED = struct.Struct(">ii")  # the length of an answer, and its correlation id
+_ANSWERED = struct.Struct(">ii")  # an answer's length and its correlation id
 _API_VERSIONS = 18
 
-# The newest versions, where these are not kafka-python's newest. Later versions are for
-# brokers only, for transactions as of KIP-890, or identify topics only by id.
+# The newest supported versions, where these are not kafka-python's newest. Later
+# versions are for brokers only, are for transactions as of KIP-890, or identify topics
+# only by id.
 _NEWEST = {
     "Produce": 11,
     "Fetch": 17,
@@ -36,7 +37,8 @@ _NEWEST = {
 # Requests whose errors are per topic or partition, although their answers also have one
 # error field.
 _OF_PARTS = {"Fetch", "Metadata"}
-# Versions older than kafka-python's, which librdkafka expects (KAFKA-18659).
+# Versions that are older than kafka-python's oldest, but that librdkafka expects
+# (KAFKA-18659).
 _OLDEST = {"Produce": 0}
 
 
@@ -81,7 +83,7 @@ def versions(api: str) -> tuple[int, int]:
 
 
 def has_own_error(api: str, version: int) -> bool:
-    """Return whether an answer has one error field for the whole request."""
+    """Return whether the answer has a single error field for the whole request."""
     if api in _OF_PARTS:
         return False
     fields = _RESPONSES[API_KEYS[api]].fields
@@ -89,12 +91,12 @@ def has_own_error(api: str, version: int) -> bool:
 
 
 class UnreadableError(Exception):
-    """A message is not a known request; a broker closes the connection."""
+    """A message is not a known request, so the broker closes the connection."""
 
 
 @frozen(kw_only=True)
 class Message:
-    """A request, with ``body`` None for an unknown version of ApiVersions."""
+    """A request; ``body`` is None for an unknown version of ApiVersions."""
 
     api: str
     version: int
@@ -105,10 +107,10 @@ class Message:
     @classmethod
     def read(cls, data: bytes) -> "Message":
         """
-        Read a request, without the length that precedes it.
+        Decode a request, without the length that precedes it.
 
         Raises:
-            UnreadableError: the request cannot be read, or has an unknown version.
+            UnreadableError: the request cannot be decoded, or has an unknown version.
         """
         try:
             key, version, correlation_id = _HEAD.unpack_from(data)
@@ -140,7 +142,7 @@ class Message:
         """Return the bytes of an answer with these fields, preceded by their length."""
         key = API_KEYS[self.api]
         kind = _RESPONSES[key]
-        # A request with an unknown version of ApiVersions is answered in the oldest
+        # An ApiVersions request with an unknown version is answered in the oldest
         # version.
         version = 0 if self.body is None else self.version
         if key == _API_VERSIONS:
@@ -156,7 +158,8 @@ def _header(data: bytes, *, is_flexible: bool) -> tuple[str | None, int]:
     """
     Return the client id from a request's header, and the position after the header.
 
-    kafka-python takes ten times as long, so only headers with tagged fields use it.
+    kafka-python's decoder takes ten times as long, so it is used only for headers with
+    tagged fields.
     """
     (size,) = _SHORT.unpack_from(data, _HEAD.size)
     start = _HEAD.size + _SHORT.size
@@ -183,9 +186,9 @@ def _encoded(kind: Any, version: int, fields: Fields) -> bytes:  # noqa: ANN401 
 
 def _values(parts: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """
-    Return the values of an answer, or of a part of an answer.
+    Return the values for an answer, or for a part of an answer.
 
-    The text of an error is left out where the answer has no field for the text.
+    The error message is left out if the answer has no field for it.
     """
     values = {}
     for name, value in fields.items():
@@ -198,7 +201,7 @@ def _values(parts: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
 
 @cache
 def _parts(kind: Any) -> dict[str, Callable[[Any], Any] | None]:  # noqa: ANN401
-    """Return for each field the function that makes its part or parts, or None."""
+    """Return, by field, the function that creates its part or parts, or None."""
     return {name: _part_of(field) for name, field in kind.fields.items()}
 
 
@@ -211,7 +214,7 @@ def _part_of(field: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401  not ty
 
 def _part(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401  not typed
     """
-    Return a function that makes an answer's parts, with defaults for missing fields.
+    Return a function that creates an answer's parts, with defaults for missing fields.
 
     kafka-python's own classes check and set every field, which takes most of the time.
     """
@@ -230,7 +233,7 @@ def _part(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401  not typed
 
 @frozen
 class _Lists:
-    """The names of the fields of a request, or an answer, with topics and partitions."""
+    """The field names in a request or answer that has topics and partitions."""
 
     topics: str
     topic: str
@@ -269,13 +272,13 @@ def _list_in(kind: Any, version: int) -> Any:  # noqa: ANN401  not typed
 @define(kw_only=True, eq=False)
 class Exchange:
     """
-    A request that a broker processes, with the means to answer it once.
+    A request that a broker is processing, with a method to answer it once.
 
     Attributes:
         message: the request.
         node: the number of the broker that received the request.
         origin: the origin of the connection.
-        error: the error code of a fault for the request; 0 for none.
+        error: the error code that a fault injects into the request; 0 for none.
     """
 
     message: Message
@@ -299,7 +302,7 @@ class Exchange:
         self._send(fields)
 
     def outcome(self, work: Callable[[], Fields | None]) -> dict[str, Any]:
-        """Process a part of the request; return its fields, or those of an error."""
+        """Process a part of the request; return its answer fields, or an error's fields."""
         try:
             _codes.check(self.error)
             return {"error_code": _codes.NONE, **(work() or {})}

@@ -1,4 +1,4 @@
-"""Answers the requests about records of partitions, except Fetch."""
+"""Answers the requests about records, except Fetch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,12 +12,12 @@ from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._topics import Topic, Topics
 from safeconsumer.testing._transactions import Transactions
 
-# Special timestamps of ListOffsets.
+# Special timestamps in ListOffsets.
 _LATEST, _EARLIEST = -1, -2
 
 
 class Records:
-    """Answers the requests about records that are answered without waiting."""
+    """Answers those requests about records that never have to wait."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Records:
         }
 
     def append(self, topic: Topic, partition: int, batch: Batch) -> int:
-        """Append a batch as the topic's settings say; return the first record's offset."""
+        """Append a batch as the topic's settings demand; return the first offset."""
         return topic.logs[partition].append(batch, self._append_time(topic))
 
     def _append_time(self, topic: Topic) -> int | None:
@@ -128,7 +128,7 @@ class Records:
 def _offset_for(
     log: Log, timestamp: int, *, is_committed: bool
 ) -> tuple[int, int, int]:
-    """Return offset, time and leader epoch for a timestamp of ListOffsets; -1 for none."""
+    """Return offset, time and leader epoch for a ListOffsets timestamp; -1 for none."""
     if timestamp == _EARLIEST:
         return log.start, -1, log.epochs.oldest
     if timestamp == _LATEST:

@@ -1,4 +1,4 @@
-"""Lists the configs of topics and brokers, with Kafka's defaults."""
+"""Lists topic and broker configs, with Kafka's defaults."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Runs a cluster behind sockets, on an asyncio loop in a separate thread."""
+"""Serves a cluster over sockets, on an asyncio loop in a separate thread."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ class Sockets:
     """
     A cluster whose brokers listen on local ports until :meth:`stop`.
 
-    Any thread may call the methods; only the loop's thread uses the cluster itself.
+    Any thread may call the methods; only the loop's thread accesses the cluster itself.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class Sockets:
         self._loop.close()
 
     def call(self, command: Callable[[Cluster], _T]) -> _T:
-        """Call a function with the cluster in the cluster's thread, and return the result."""
+        """Call a function with the cluster on the cluster's thread, and return the result."""
 
         async def call() -> _T:
             return command(self._cluster)
@@ -92,7 +92,7 @@ class Sockets:
             return
         await stop_listening(server)
         self._cluster.down(node, failover=None)
-        # This comes last because from Python 3.12 on it waits until every connection is
+        # Must come last, because since Python 3.12 it waits until every connection is
         # closed.
         await server.wait_closed()
 
@@ -128,9 +128,9 @@ async def stop_listening(server: asyncio.Server) -> None:
     """
     Close a server's listening sockets, but not its connections.
 
-    asyncio never closes a socket that it accepted in the same cycle of the loop in
-    which the server is closed. Therefore the server first stops accepting connections.
-    Three cycles later each accepted connection has its protocol.
+    asyncio never closes a socket that it accepts in the loop cycle in which the server
+    is closed. Therefore the server first stops accepting connections. Three cycles
+    later, each accepted connection has its protocol object.
     """
     loop = server.get_loop()
     for listening in server.sockets:
@@ -141,7 +141,7 @@ async def stop_listening(server: asyncio.Server) -> None:
 
 
 async def _let_connections_close() -> None:
-    """Give aborted transports the cycles that they need to close their sockets."""
+    """Run the loop cycles that aborted transports need to close their sockets."""
     current = asyncio.current_task()
     tasks = [task for task in asyncio.all_tasks() if task is not current]
     for task in tasks:

@@ -29,16 +29,16 @@ class Topic:
     logs: list[Log] = field(factory=list)
 
     def setting(self, name: str) -> str:
-        """Return the value of a setting, or Kafka's default."""
+        """Return the value of a topic setting, or Kafka's default."""
         return self.settings.get(name, _settings.TOPIC_DEFAULTS[name])
 
     def number(self, name: str) -> int:
-        """Return the value of a numeric setting."""
+        """Return the value of a numeric topic setting."""
         return int(self.setting(name))
 
 
 class Topics:
-    """The topics of a cluster; ``on_delete`` is called with the name of a deleted topic."""
+    """The topics of a cluster; ``on_delete`` is called with each deleted topic's name."""
 
     def __init__(
         self, nodes: Nodes, random: Random, on_delete: Callable[[str], None]
@@ -58,13 +58,13 @@ class Topics:
         return iter(tuple(self._by_name.values()))
 
     def get(self, name: str | None, id_: UUID | None = None) -> Topic | None:
-        """Return the topic with a name or an id, or None if there is none."""
+        """Return the topic with a name or an id; None if it does not exist."""
         if name:
             return self._by_name.get(name)
         return None if id_ is None else self._by_id.get(id_)
 
     def log(self, name: str, partition: int) -> Log | None:
-        """Return the log of a partition, or None if the partition does not exist."""
+        """Return the log of a partition; None if the partition does not exist."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
             return None
@@ -81,7 +81,8 @@ class Topics:
             epoch: the leader epoch that the client knows, or -1 for none.
 
         Raises:
-            RefusedError: the partition does not exist, or has another leader or epoch.
+            RefusedError: the partition does not exist, or has a different leader or
+                epoch.
         """
         log = self.log(topic, partition)
         if log is None:
@@ -101,7 +102,8 @@ class Topics:
         Check that a topic can be created.
 
         Raises:
-            RefusedError: the topic cannot be created; code and text give the reason.
+            RefusedError: the topic cannot be created; the error's code and text give
+                the reason.
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -135,7 +137,7 @@ class Topics:
 
     def grow(self, name: str, total: int) -> None:
         """
-        Add partitions to a topic, up to ``total``.
+        Increase the number of a topic's partitions to ``total``.
 
         Raises:
             RefusedError: the topic does not exist, or already has that many partitions.

@@ -1,8 +1,8 @@
 """
 Coordinates transactions, with producer ids, epochs, participants and ends.
 
-As in Kafka, the end of a transaction is acknowledged before it is written to all logs.
-Until it is written the records are not readable, the offsets are not committed, and the
+As in Kafka, the end of a transaction is acknowledged before it has been written to all
+logs. Until then, the records are not readable, the offsets are not committed, and the
 producer's next transaction has to wait.
 """
 
@@ -22,7 +22,7 @@ from safeconsumer.testing._topics import Topics
 
 _FIRST_PRODUCER = 1000
 _END_TAKES = 0.005  # seconds; Kafka's brokers take about as long to write markers
-# The versions from which on PRODUCER_FENCED replaces INVALID_PRODUCER_EPOCH.
+# The first versions in which PRODUCER_FENCED replaces INVALID_PRODUCER_EPOCH.
 _KNOW_FENCED = {
     "InitProducerId": 4,
     "AddPartitionsToTxn": 2,
@@ -40,27 +40,27 @@ class _Transactional:
     producer_id: int
     epoch: int
     timeout: float = 0.0
-    # The epoch of the producer before it requested the current epoch.
+    # The producer's epoch before it requested the current one.
     former_epoch: int = -1
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
-    is_ending: bool = False  # the end is decided, but not yet in all logs
+    is_ending: bool = False  # the end is decided but not yet written to all logs
     # Whether the last transaction was committed, for the answer to a retry.
     last_end: bool | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open, with at least one part."""
+        """Whether a transaction with at least one part is open."""
         return bool(self.parts)
 
 
 class Transactions:
     """
-    The transactional ids of a cluster.
+    The transactional ids in a cluster.
 
     Attributes:
-        end_takes: the seconds from the end of a transaction until all logs contain the
-            end.
+        end_takes: the seconds from the end of a transaction until the end is written to
+            all logs.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -92,7 +92,8 @@ class Transactions:
         Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: the transaction has no such part, or the producer is wrong.
+            RefusedError: the transaction does not have that part, or the producer is
+                wrong.
         """
         if part not in self._checked_producer(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
@@ -100,7 +101,7 @@ class Transactions:
     def _checked_producer(
         self, id_: str, producer_id: int, epoch: int
     ) -> _Transactional:
-        """Return the state of an id; refuse any producer but the current one."""
+        """Return a transactional id's state; refuse all producers but the current one."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -111,7 +112,7 @@ class Transactions:
     def _checked_request(
         self, exchange: Exchange, id_: str, *producer: int
     ) -> _Transactional:
-        """Return the state of an id; refuse a wrong producer, and a wrong coordinator."""
+        """Return the state of a transactional id; refuse a wrong producer or coordinator."""
         self._check_here(exchange, id_)
         try:
             return self._checked_producer(id_, *producer)
@@ -138,7 +139,8 @@ class Transactions:
         elif body.producer_id >= 0 and asking != (known.producer_id, known.epoch):
             if asking != (known.producer_id, known.former_epoch):
                 raise _fenced(exchange)
-            # The producer has not received the answer, so the answer is sent again.
+            # The producer did not receive the first answer, so send the same answer
+            # again.
             exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
             return
         self._abort_open_transaction(known)
@@ -149,7 +151,7 @@ class Transactions:
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _abort_open_transaction(self, known: _Transactional) -> None:
-        """Fence a producer with an open transaction, and refuse until its end is written."""
+        """Abort and fence an open transaction; refuse requests until the end is written."""
         if known.is_open:
             known.epoch += 1
             self._end(known, is_committed=False)
@@ -197,7 +199,7 @@ class Transactions:
         self._offsets.commit_in_transaction(exchange, check)
 
     def _begin(self, known: _Transactional) -> _Transactional:
-        """Start a transaction and the timer that aborts it, unless one is open."""
+        """Start a transaction, with a timer that aborts it, unless a transaction is open."""
         _check_has_ended(known)
         if not known.is_open:
             known.timer = self._call_later(
@@ -223,7 +225,7 @@ class Transactions:
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Decide the end of a transaction, and write the end into all logs a little later."""
+        """Decide how a transaction ends, and write the end to all logs a little later."""
         if known.timer is not None:
             known.timer.cancel()
         known.last_end, known.is_ending = is_committed, True
@@ -234,14 +236,14 @@ class Transactions:
     def _write_end(
         self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
     ) -> None:
-        """Write the end into every log, and commit or drop the offsets."""
+        """Write the end to every log, and commit or drop the offsets."""
         known.is_ending = False
         for part in parts:
             if isinstance(part, str):
                 self._offsets.end_transaction(
                     part, known.producer_id, is_committed=is_committed
                 )
-            elif log := self._topics.log(*part):  # no log if the topic was deleted
+            elif log := self._topics.log(*part):  # None if the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,

@@ -1,16 +1,16 @@
-"""Makes consumers and producers that are closed at the end of the test."""
+"""Creates consumers and producers that are closed at the end of the test."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import uuid4
 
-# kafka-python's own consumer can miss the metadata of a new subscription while an
-# answer is on its way. The consumer requests metadata again when the last answer is too
-# old, by default after 5 minutes.
+# kafka-python's own consumer can miss the metadata for a new subscription while an
+# older answer is in flight. It then requests metadata again only when the last answer
+# is too old, by default after 5 minutes.
 _METADATA_MAX_AGE_MS = 2000
 
-# A test that has stopped its broker must not wait for request_timeout_ms to leave its
-# group.
+# If a test has stopped its broker, closing a consumer must not wait for
+# request_timeout_ms to leave the group.
 _CLOSE_MS = 2000
 
 
@@ -19,7 +19,7 @@ class Broker(Protocol):
 
     @property
     def client_config(self) -> Mapping[str, Any]:
-        """The settings with which any kafka-python client reaches the broker."""
+        """The settings with which any kafka-python client can connect to the broker."""
 
     @property
     def group_config(self) -> Mapping[str, Any]:
@@ -30,7 +30,7 @@ class Broker(Protocol):
 
 
 class Clients:
-    """Makes clients of a broker, and closes them all in :meth:`close`."""
+    """Creates clients for a broker, and closes them all in :meth:`close`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -50,15 +50,16 @@ class Clients:
         **config: Any,  # noqa: ANN401  kafka-python's own keys, passed on
     ) -> Any:  # noqa: ANN401  an object of the given class
         """
-        Make a consumer that reads from the earliest record and does not auto-commit.
+        Create a consumer that reads from the earliest record and does not auto-commit.
 
-        The consumer's metadata requests create no topics, because a request that is
-        answered after its topic was deleted would create the topic again.
+        The consumer's metadata requests do not create topics. Otherwise, a request that
+        is answered after its topic was deleted would create the topic again.
 
         Args:
             cls: ``KafkaConsumer``, ``SafeConsumer`` or any callable that accepts their
                 keys.
-            topics: the topics to subscribe to; none if the test itself subscribes.
+            topics: the topics to subscribe to; leave them out if the test itself
+                subscribes.
             group: the id of the group; None for no group.
             config: settings that override the defaults of this method.
         """
@@ -90,9 +91,9 @@ class Clients:
 
     def producer(self, **config: Any) -> Any:  # noqa: ANN401  kafka-python is untyped
         """
-        Make a producer that creates no topics; ``config`` overrides the defaults.
+        Create a producer that never creates topics; ``config`` overrides the defaults.
 
-        Records that are not acknowledged within 2 s after the test are dropped.
+        Records that are not acknowledged within 2 s of the end of the test are dropped.
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 

@@ -1,4 +1,4 @@
-"""Runs a Kafka cluster in the test's process, without Java or Docker; starts in 0.1 s."""
+"""Runs a Kafka cluster in the test's process without Java or Docker; it starts in 0.1 s."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -20,10 +20,11 @@ _T = TypeVar("_T")
 
 class HeldAnswers:
     """
-    Keeps back the answers to some requests until :meth:`release`.
+    Withholds the answers to some requests until :meth:`release`.
 
     HeldAnswers is a context manager that releases the answers on exit. While an answer
-    is kept, its connection processes no further request, as with a slow broker.
+    is withheld, the broker does not process further requests from its connection, like
+    a slow broker.
     """
 
     def __init__(
@@ -38,12 +39,12 @@ class HeldAnswers:
 
     @property
     def count(self) -> int:
-        """The number of answers that are currently kept back."""
+        """The number of answers that are currently withheld."""
         return len(self._fault.kept)
 
     def wait(self, count: int = 1, timeout: float = 10.0) -> None:
         """
-        Return once ``count`` answers are kept back.
+        Wait until ``count`` answers are withheld.
 
         Raises:
             TimeoutError: there were fewer answers within ``timeout`` seconds.
@@ -55,14 +56,15 @@ class HeldAnswers:
                 raise TimeoutError(msg)
 
     def begin(self) -> None:
-        """Start to keep back answers."""
+        """Start to withhold answers."""
         self._broker.command(lambda cluster: self._fault.begin(cluster.faults))
 
     def release(self) -> None:
-        """Send the kept answers in order, and keep back no more answers."""
+        """Send the withheld answers in order, and stop withholding answers."""
 
         def end(cluster: Cluster) -> None:
-            # A cluster that was started later has neither the fault nor its answers.
+            # If the cluster was restarted since, the new cluster has neither the fault
+            # nor its answers.
             if self._fault in cluster.faults.active:
                 self._fault.end()
 
@@ -82,31 +84,32 @@ class HeldAnswers:
 
 class EmbeddedBroker:
     """
-    A cluster of one or more brokers that runs in this process until it is stopped.
+    A Kafka cluster of one or more brokers that runs in this process until stopped.
 
-    The cluster is written in Python, for tests. For kafka-python, aiokafka and
-    librdkafka it behaves like Apache Kafka. The cluster has groups of the classic
-    protocol, idempotent and transactional producers, ``read_committed`` consumers,
-    fetch sessions, compaction and retention, and leaders and coordinators that move.
-    The cluster also answers requests of admin clients for topics, groups and configs.
+    The cluster is written in Python, for tests. To kafka-python, aiokafka and
+    librdkafka it behaves like Apache Kafka. The cluster supports groups with the
+    classic protocol, idempotent and transactional producers, ``read_committed``
+    consumers, fetch sessions, compaction and retention, and changes of leaders and
+    coordinators. The cluster also answers admin requests about topics, groups and
+    configs.
 
-    The cluster has no TLS, no logins, no authorizer, no quotas, no lagging replicas and
-    no groups of the newer protocol (KIP-848). Records are kept in memory and lost with
-    the process; the brokers listen only on 127.0.0.1. Records are deleted by age only
-    if their topic sets ``retention.ms``.
+    The cluster does not support TLS, authentication, authorization, quotas, lagging
+    replicas or groups with the newer protocol (KIP-848). Records are kept in memory and
+    lost when the process exits; the brokers listen only on 127.0.0.1. Records are
+    deleted by age only if their topic sets ``retention.ms``.
 
     Every method may be called on any thread. As a context manager, the object starts
     the cluster on entry and stops it on exit.
 
     Args:
         brokers: the number of brokers, which are numbered from 1.
-        port: the port of the first broker, which the other ports follow; None for free
-            ports.
+        port: the port of the first broker; the other brokers use the ports after it.
+            None for free ports.
     """
 
     kind = "embedded"
     is_real = False
-    #: Short timeouts that this broker accepts, for any consumer of a group.
+    #: Short timeouts that this broker accepts for any consumer in a group.
     group_config: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
     )
@@ -124,7 +127,7 @@ class EmbeddedBroker:
         Start the brokers and return this object once they accept connections.
 
         Raises:
-            OSError: another program listens on a requested port.
+            OSError: another program is listening on a requested port.
         """
         if self._sockets is None:
             ports = range(self._port, self._port + self._count) if self._port else ()
@@ -148,7 +151,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the cluster is started and not stopped."""
+        """Whether the cluster has been started and not stopped."""
         return self._sockets is not None
 
     @property
@@ -158,7 +161,7 @@ class EmbeddedBroker:
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The settings with which any kafka-python client reaches this cluster."""
+        """The settings with which any kafka-python client can connect to this cluster."""
         return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
@@ -181,7 +184,7 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: the topic exists, its name or a config is illegal, or it
-                would have no partition.
+                would have no partitions.
         """
         _check_topic(name, partitions)
         self.command(lambda cluster: cluster.create_topic(name, partitions, settings))
@@ -207,7 +210,7 @@ class EmbeddedBroker:
 
     def compact(self, name: str) -> None:
         """
-        Compact a topic immediately, to the last record of each key.
+        Compact a topic immediately, so that only the last record with each key remains.
 
         A topic with ``cleanup.policy=compact`` is also compacted every second, except
         for records that are younger than its ``segment.ms``.
@@ -221,17 +224,18 @@ class EmbeddedBroker:
         self, name: str, partition: int, offset: int, broker_id: int | None = None
     ) -> None:
         """
-        Drop the records of a partition from ``offset`` on, as in an unclean election.
+        Drop a partition's records from ``offset`` on, as in an unclean leader election.
 
-        The leader epoch is incremented, so that clients that have read further notice,
-        and other records may be written at the same offsets. Committed offsets stay.
+        The leader epoch is incremented, so that clients that have read further can
+        notice the truncation. New records may be written at the same offsets. Committed
+        offsets stay.
 
         Args:
             name: the topic's name.
             partition: the partition's number.
-            offset: the offset of the first record that the new leader lacks.
+            offset: the offset of the first dropped record.
             broker_id: the new leader; None to keep the leader, as if it had been
-                restarted with an older disk.
+                restarted with an older copy of its disk.
 
         Raises:
             BrokerCommandError: the partition does not exist.
@@ -251,10 +255,10 @@ class EmbeddedBroker:
         Answer the next requests of one kind with an error, on any broker.
 
         Args:
-            api: Kafka's name of the request, such as ``"Fetch"`` or ``"JoinGroup"``.
-            error: Kafka's name of the error, its code, kafka-python's class, or
+            api: Kafka's name for the request, such as ``"Fetch"`` or ``"JoinGroup"``.
+            error: Kafka's name for the error, its code, kafka-python's class, or
                 ``"DISCONNECT"`` to close the connection instead of answering.
-            times: the number of requests.
+            times: the number of requests to fail.
         """
         _protocol.api_key(api)
         if error == "DISCONNECT":
@@ -265,18 +269,18 @@ class EmbeddedBroker:
 
     def hold(self, api: str, client_id: str | None = None) -> HeldAnswers:
         """
-        Keep back the answers to requests of one kind until they are released.
+        Withhold the answers to requests of one kind until they are released.
 
         Args:
-            api: Kafka's name of the request, such as ``"Fetch"``.
-            client_id: the client whose answers are kept back; None for every client.
+            api: Kafka's name for the request, such as ``"Fetch"``.
+            client_id: the client whose answers are withheld; None for every client.
         """
         held = HeldAnswers(self, api, client_id)
         held.begin()
         return held
 
     def clear_faults(self) -> None:
-        """Forget errors that no request has received yet, and release all kept answers."""
+        """Drop errors that no request has received yet, and release all withheld answers."""
         self.command(lambda cluster: cluster.faults.clear())
 
     def down(self, broker_id: int | None = None) -> None:
@@ -295,15 +299,15 @@ class EmbeddedBroker:
         self.command(lambda cluster: cluster.freeze(*nodes))
 
     def unfreeze(self, broker_id: int | None = None) -> None:
-        """Answer requests again, starting with those that arrived in the meantime."""
+        """Answer requests again, starting with those that arrived while frozen."""
         nodes = self._chosen(broker_id)
         self.command(lambda cluster: cluster.unfreeze(*nodes))
 
     def heal(self) -> None:
         """
-        End every fault, so that all brokers are up and answer without delays or errors.
+        End every fault: all brokers are up and answer without delays or errors.
 
-        A fixture calls this method, so that the faults of a test never affect the next
+        A fixture calls this method so that one test's faults never affect the next
         test.
         """
         self.unfreeze()
@@ -314,7 +318,7 @@ class EmbeddedBroker:
 
     def requests(self, api: str | None = None) -> tuple[Request, ...]:
         """
-        Return the requests so far, oldest first; with ``api`` only those of that kind.
+        Return all requests so far, oldest first, or only those of one kind (``api``).
 
         Only the last 100,000 requests are kept.
         """
@@ -339,7 +343,7 @@ class EmbeddedBroker:
 
     def command(self, what: Callable[[Cluster], _T]) -> _T:
         """
-        Call a function with the cluster, in the cluster's thread.
+        Call a function with the cluster on the cluster's thread.
 
         Raises:
             BrokerCommandError: the cluster refuses the command, or is not running.

@@ -8,11 +8,11 @@ class BrokerCommandError(SafeConsumerError):
 
 
 class EndlessRunError(SafeConsumerError):
-    """``run_worker`` has made ``max_calls`` calls, and records still remain."""
+    """``run_worker`` has made ``max_calls`` calls, and there are still records to process."""
 
 
 class BrokerTypeError(SafeConsumerError, TypeError):
-    """A ``kafka_broker`` fixture returned neither a broker nor the address of one."""
+    """A ``kafka_broker`` fixture returned neither a broker nor a broker's address."""
 
     def __init__(self, given: object) -> None:
         super().__init__(

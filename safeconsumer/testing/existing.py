@@ -10,19 +10,19 @@ from safeconsumer.testing.errors import BrokerTypeError
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
-# Kafka's default of group.min.session.timeout.ms.
+# Kafka's default for group.min.session.timeout.ms.
 _SESSION_MS = 6000
-# Seconds within which a broker's metadata must contain the controller's changes.
+# Seconds within which the controller's changes must appear in a broker's metadata.
 _METADATA_TIMEOUT = 30.0
 _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
 
 class ExistingCluster:
     """
-    A running cluster at a known address, which this class neither starts nor stops.
+    A running cluster at a known address; this class neither starts nor stops it.
 
     Args:
-        bootstrap: one or more ``host:port``, separated by commas.
+        bootstrap: one or more ``host:port`` addresses, separated by commas.
     """
 
     kind = "bootstrap"
@@ -33,7 +33,7 @@ class ExistingCluster:
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The settings with which any kafka-python client reaches this cluster."""
+        """The settings with which any kafka-python client can connect to this cluster."""
         return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
@@ -48,7 +48,7 @@ class ExistingCluster:
         Create a topic with the cluster's default replication factor.
 
         The call returns once every partition has a leader. A broker may still report a
-        deleted topic of the same name for a while, so the new topic is identified by
+        deleted topic with the same name for a while, so the new topic is identified by
         its id.
         """
         wanted = {
@@ -71,7 +71,7 @@ class ExistingCluster:
             admin.delete_topics([name])
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Increase a topic's partitions to ``total``, and wait until a broker has them."""
+        """Increase a topic's partitions to ``total``; wait until a broker reports them."""
         with self.admin() as admin:
             admin.create_partitions({name: total})
             _wait_until(
@@ -81,7 +81,7 @@ class ExistingCluster:
 
     @contextmanager
     def admin(self) -> Iterator["KafkaAdminClient"]:
-        """Lend an admin client, and close it afterwards."""
+        """Provide an admin client, and close it afterwards."""
         from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
 
         from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  likewise
@@ -95,10 +95,10 @@ class ExistingCluster:
 
 def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
     """
-    Return a broker that the test kit can use; a broker of the kit is returned as is.
+    Return a broker object that the test kit can use.
 
-    For an address, or an object that has an address, return an
-    :class:`ExistingCluster`.
+    For an address, or an object that has an address, the result is an
+    :class:`ExistingCluster`. Any other broker object is returned as is.
 
     Args:
         given: an address ``"host:port"``; an object with an address in ``bootstrap``,
@@ -107,10 +107,10 @@ def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
             ``create_topic()``.
 
     Raises:
-        BrokerTypeError: the object is of another kind; the message lists the known
+        BrokerTypeError: the object is of an unknown kind; the message lists the known
             kinds.
     """
-    if set(dir(given)) >= _OF_A_BROKER:  # unlike hasattr(), dir() requests no address
+    if set(dir(given)) >= _OF_A_BROKER:  # hasattr() would look up the address
         return given
     if callable(asked := getattr(given, "get_bootstrap_server", None)):
         where = asked()

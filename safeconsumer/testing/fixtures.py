@@ -3,7 +3,7 @@ Defines fixtures with brokers, clients and checks for tests of Kafka consumers.
 
 A project loads the fixtures with ``pytest_plugins = ["safeconsumer.testing.fixtures"]``
 in its top ``conftest.py``, or with ``-p safeconsumer.testing.fixtures``. kafka-python
-is imported by the first test that uses a fixture with it.
+is imported only when a test uses a fixture that needs it.
 """
 
 import os
@@ -22,13 +22,14 @@ BOOTSTRAP_VARIABLE = "SAFECONSUMER_TEST_BOOTSTRAP"
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Any]:
     """
-    Lend a broker for the whole session.
+    Provide a broker for the whole session.
 
-    The broker is the cluster at ``SAFECONSUMER_TEST_BOOTSTRAP`` if that variable is
-    set. Otherwise the broker is an :class:`~safeconsumer.testing.EmbeddedBroker`, whose
-    faults end when a test fails. Override the fixture to use another broker. The
-    fixture may return anything that :func:`~safeconsumer.testing.broker_of` accepts,
-    such as ``"host:9092"`` or a ``KafkaContainer`` of testcontainers.
+    If the variable ``SAFECONSUMER_TEST_BOOTSTRAP`` is set, the broker is the cluster at
+    that address. Otherwise, the broker is an
+    :class:`~safeconsumer.testing.EmbeddedBroker`, whose injected faults are cleared
+    when a test fails. Override the fixture to use another broker. The fixture may
+    return anything that :func:`~safeconsumer.testing.broker_of` accepts, such as
+    ``"host:9092"`` or a ``KafkaContainer`` of testcontainers.
     """
     bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap:
@@ -44,7 +45,7 @@ def kafka_broker() -> Iterator[Any]:
 
 @pytest.fixture
 def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
-    """Make the clients of the other fixtures, and close these clients at the end."""
+    """Provide the object that creates clients for the other fixtures and closes them."""
     from safeconsumer.testing.clients import Clients  # noqa: PLC0415  when used
     from safeconsumer.testing.existing import broker_of  # noqa: PLC0415  when used
 
@@ -55,14 +56,14 @@ def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
 
 @pytest.fixture
 def kafka_topic(kafka_clients: "Clients") -> Callable[..., str]:
-    """Create topics; ``kafka_topic(partitions=4)`` returns a unique name."""
+    """Create topics; ``kafka_topic(partitions=4)`` returns a unique topic name."""
     return kafka_clients.topic
 
 
 @pytest.fixture
 def make_consumer(kafka_clients: "Clients") -> Callable[..., Any]:
     """
-    Make consumers with ``make_consumer(cls, *topics, group=None, **config)``.
+    Create consumers with ``make_consumer(cls, *topics, group=None, **config)``.
 
     A consumer reads from the earliest record, does not auto-commit, and is closed at
     the end; ``config`` overrides the defaults.
@@ -72,7 +73,7 @@ def make_consumer(kafka_clients: "Clients") -> Callable[..., Any]:
 
 @pytest.fixture
 def make_producer(kafka_clients: "Clients") -> Callable[..., Any]:
-    """Make producers with ``make_producer(**config)``, which are closed at the end."""
+    """Create producers with ``make_producer(**config)``; they are closed at the end."""
     return kafka_clients.producer
 
 
@@ -81,12 +82,13 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     """
     Cause two rebalances: ``force_rebalance(group, topics, *consumers, timeout=30)``.
 
-    A ghost member joins the group and leaves it again, while the call polls the given
-    consumers. When the call returns, the consumers have settled again; the result is
-    the list of records that they received. Pass all members of the group, as arguments
-    or as one list. Pass none if other threads poll the members; in this case the ghost
-    has had a partition and has left when the call returns. Further keywords are the
-    ghost's configuration, such as its assignor if no consumer is passed.
+    A ghost member joins the group and leaves it again while the call polls the given
+    consumers. When the call returns, the consumers have a stable assignment again; the
+    result is the list of records that they received. Pass all members of the group, as
+    arguments or as one list. Pass no consumers if other threads poll the members; in
+    this case, the call returns when the ghost has received a partition and left again.
+    Other keywords configure the ghost, for example its assignor if no consumers are
+    passed.
 
     Raises:
         TypeError: an argument is not a consumer.
@@ -124,9 +126,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, Any]:
     """
-    End the faults of the embedded broker after a failed test.
+    End the embedded broker's injected faults after a failed test.
 
-    The clients of the test are closed later, for which the broker may be needed.
+    The test's clients are closed after that, which may require a working broker.
     """
     report: Any = yield
     if call.excinfo is not None and not report.skipped:

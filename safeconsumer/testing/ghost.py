@@ -1,4 +1,4 @@
-"""Causes rebalances by a ghost member that joins a group and leaves it again."""
+"""Causes rebalances with a ghost member that joins a group and leaves it again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,13 +8,14 @@ from safeconsumer.testing.polling import poll_until
 
 class Ghost:
     """
-    An additional member of a group, which gets partitions and commits nothing.
+    An extra group member that gets partitions but never commits.
 
     Args:
-        consumer: the ghost's consumer, which is not subscribed yet.
-        topics: the topics of the group, to which the ghost subscribes.
-        others: the members to wait for; :meth:`join` and :meth:`leave` poll these.
-        timeout: the maximum seconds for joining, and for leaving.
+        consumer: the ghost's consumer, not subscribed yet.
+        topics: the group's topics, which the ghost subscribes to.
+        others: the other members, which :meth:`join` and :meth:`leave` poll and wait
+            for.
+        timeout: the maximum seconds for joining and for leaving, each.
     """
 
     def __init__(
@@ -31,9 +32,9 @@ class Ghost:
 
     def join(self) -> list[Any]:
         """
-        Join the group; return once the ghost has partitions and the others settled.
+        Join the group; return when the ghost has partitions and the others are stable.
 
-        Returns the records that the other members received in the meantime.
+        Returns the records that the other members received during the call.
 
         Raises:
             PollTimeoutError: the members did not settle within the timeout.
@@ -49,9 +50,9 @@ class Ghost:
 
     def leave(self) -> list[Any]:
         """
-        Leave the group; return once the others have settled in a later generation.
+        Leave the group; return when the others are stable in a later generation.
 
-        Returns the records that the other members received in the meantime.
+        Returns the records that the other members received during the call.
 
         Raises:
             PollTimeoutError: the members did not settle within the timeout.
@@ -79,12 +80,12 @@ class Ghost:
 
 
 def is_settled(consumer: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
-    """Return whether a consumer is a member of a group and knows of no rebalance."""
+    """Return whether a consumer is a group member and is not aware of any rebalance."""
     return str(consumer.group_metadata().state) == "<stable>"
 
 
 def strategies(consumers: Iterable[Any]) -> dict[str, Any]:
-    """Return the assignor settings of the group's members, which a ghost must share."""
+    """Return the members' assignor settings, which a ghost must share."""
     for consumer in consumers:
         key = "partition_assignment_strategy"
         return {key: consumer.config[key]}

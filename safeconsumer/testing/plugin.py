@@ -1,8 +1,9 @@
 """
-Defines the plugin that pytest loads wherever safeconsumer is installed.
+Defines the pytest plugin that is active wherever safeconsumer is installed.
 
-The plugin has no fixtures, and options only if :mod:`safeconsumer.testing.cases` is
-run. A project must load the fixtures itself, from :mod:`safeconsumer.testing.fixtures`.
+The plugin does not define any fixtures, and adds options only if
+:mod:`safeconsumer.testing.cases` is run. A project that wants the fixtures must load
+:mod:`safeconsumer.testing.fixtures` itself.
 """
 
 import pytest
@@ -13,10 +14,10 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> None:
     """
-    Add the options of the cases if pytest will run the cases.
+    Add the options for the cases, but only if pytest will run the cases.
 
-    The options have short names, which another project may use, too. The conftest.py of
-    the cases is loaded too late to add options.
+    The options have short names that other projects may use, too. The cases'
+    conftest.py is loaded too late to add options.
     """
     named = getattr(early_config.known_args_namespace, "file_or_dir", None) or []
     if not any("safeconsumer" in one or "cases" in one for one in named):

@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-# Each consumer polls in a separate thread, because a consumer that waited for its turn
-# would keep the others from joining. With shorter polls a join could take longer than a
-# poll, and kafka-python 3.0 would forget the join.
+# Each consumer polls on a separate thread, because a consumer that waited for its turn
+# would keep the others from joining. With shorter polls, a join could take longer than
+# one poll, and kafka-python 3.0 would forget the join.
 POLL_MS = 500
 _CHECK_EVERY = 0.01
-# seconds after which a poll counts as stuck, for example in a listener
+# seconds after which a poll counts as stuck, for example in a rebalance listener
 _LONGEST_POLL = 30.0
 
 
 class PollTimeoutError(AssertionError):
-    """The awaited condition was not met in time; the message names the condition."""
+    """The awaited condition was not met in time; the message contains its description."""
 
 
 def poll_until(
@@ -27,24 +27,24 @@ def poll_until(
     timeout: float = 30.0,
 ) -> list[Any]:
     """
-    Poll consumers until the condition is met; return the polled records.
+    Poll consumers until a condition is met; return the polled records.
 
-    When the call returns, no thread polls any more; this takes up to half a second
-    longer.
+    The call returns only when no thread polls any more, up to half a second after the
+    condition is met.
 
     Args:
         consumers: one or several kafka-python consumers; no other thread may poll
             these.
         condition: called about 100 times a second.
         silently: additional consumers to poll, whose records are not returned.
-        awaited: the name of the condition, for the error.
+        awaited: a description of the condition, for the error message.
         timeout: the maximum wait in seconds.
 
     Raises:
         PollTimeoutError: the condition was not met in time, or a consumer's ``poll()``
-            did not return within half a minute after the end.
-        TypeError: an argument is not a consumer, or the condition cannot be called.
-        Exception: any exception that a consumer's ``poll()`` raised.
+            did not return within half a minute after polling was stopped.
+        TypeError: an argument is not a consumer, or the condition is not callable.
+        Exception: a consumer's ``poll()`` raised this exception.
     """
     consumers, silently = consumers_of(consumers), consumers_of(silently)
     if not callable(condition):
@@ -70,12 +70,12 @@ def poll_until(
 
 def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - kafka-python is untyped
     """
-    Return one consumer, or several, as a tuple.
+    Return the given consumer or consumers as a tuple.
 
     Raises:
         TypeError: an argument is not a consumer.
     """
-    # A consumer is iterable itself, over its records.
+    # A consumer is itself iterable (over its records), so check for a consumer first.
     if _can_poll(given):
         return (given,)
     several = tuple(given) if isinstance(given, Iterable) else (given,)
@@ -91,7 +91,7 @@ def _can_poll(one: object) -> bool:
 
 
 class _Round:
-    """Polls each consumer in a separate thread, until :meth:`end`."""
+    """Polls each consumer on a separate thread until :meth:`end`."""
 
     def __init__(self, consumers: Sequence[Any], silently: Sequence[Any]) -> None:
         self.records: list[Any] = []

@@ -66,7 +66,8 @@ from safeconsumer.worker.worker import Worker
 _GROUP = "run_worker"
 # Real seconds to wait for a future that a dead-letter sink returned.
 _PATIENCE = 30.0
-# The number of consecutive waits without a call after which the run stops fetching records.
+# The number of consecutive waits without a call after which the run ends even if
+# records remain.
 _WAITS = 200
 
 
@@ -76,8 +77,8 @@ class Call:
     A call of the handler.
 
     Attributes:
-        records: the given records of the call: one record, or a batch.
-        attempt: the number of the attempt, from 1.
+        records: the records that the handler got: one record, or a batch.
+        attempt: the number of the attempt, counted from 1.
         at: seconds since the start of the run; only the worker's waits count.
         error: the exception that the call raised; None if it returned.
     """
@@ -96,7 +97,7 @@ class DeadRecord:
     Attributes:
         record: the record, with its offset.
         error: the handler's last exception.
-        attempts: the number of attempts at the record.
+        attempts: how often the record was tried.
         letter: the ``key``, ``value`` and ``headers`` that the producer of a
             :class:`~safeconsumer.DeadLetter` would send; None with any other sink.
     """
@@ -117,13 +118,13 @@ class WorkerRun:
         done: the handled records, in the order of completion.
         dead_letters: the dead letters, in the order of acknowledgement.
         skipped: records that failed for good and were skipped.
-        left: records that are not complete, because a record blocks or the worker
-            stopped.
+        left: records that were not completed, because another record blocks them or the
+            worker stopped.
         error: the exception that :meth:`Worker.run` raised.
         is_stopped: whether the handler stopped the worker with :class:`StopWorker`.
-        committed: the offset that the group has committed at the end, by partition.
+        committed: the group's committed offsets at the end, by partition.
         seconds: the total duration of the worker's waits.
-        events: the events that a hook receives, in order.
+        events: the events that a hook would receive, in order.
     """
 
     calls: list[Call] = field(factory=list)
@@ -149,15 +150,15 @@ def make_record(  # noqa: PLR0913 - one keyword per field, all with defaults
     timestamp: int = 0,
 ) -> Any:  # noqa: ANN401 - upstream's record
     """
-    Make a record of the type that kafka-python's consumer returns.
+    Create a record of the type that kafka-python's consumer returns.
 
     Args:
-        value: bytes, or an object that the deserializer would return.
-        key: the same for the key.
+        value: bytes, or an object as a deserializer would return it.
+        key: the same for the record's key.
         topic: the name of the topic.
         partition: the number of the partition.
         offset: the offset; None to let :func:`run_worker` use the next offset.
-        headers: pairs of name and bytes.
+        headers: pairs of a name and bytes.
         timestamp: milliseconds since 1970.
     """
     sizes = (
@@ -209,45 +210,45 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
     max_calls: int = 10_000,
 ) -> WorkerRun:
     """
-    Run a :class:`Worker` with these options on given records, and return the result.
+    Run a :class:`Worker` with these options on the given records; return the result.
 
-    The worker is a real one. Its consumer has the given records and no broker, its
-    clock skips the worker's waits, and one handler runs at a time, in the calling
-    thread. The same records with the same options result in the same run. A wait within
-    a handler takes real time, and a function that takes longer than ``handler_timeout``
-    is not noticed.
+    The worker is a real one, but its consumer has only the given records and no broker.
+    Its clock skips the worker's waits, and one handler runs at a time, on the calling
+    thread. The same records with the same options always give the same run. A wait
+    within a handler takes real time, and ``handler_timeout`` is not enforced for plain
+    functions.
 
-    The call accepts all options of a worker; with ``jitter`` each wait is three
-    quarters of the whole wait. Values are not refused if they would be wrong only for a
-    consumer's settings (``limits``, ``drain``) or for another process (objects that
-    cannot be pickled).
+    The call accepts all worker options; with ``jitter``, each wait is three quarters of
+    the full wait. Values that would be refused only because of a consumer's settings
+    (``limits``, ``drain``) or in another process (objects that cannot be pickled) are
+    accepted.
 
     Args:
         handler: the worker's ``handle``.
         records: records from :func:`make_record` or kafka-python, in order within their
-            partition. The first poll finds all of these records.
-        executor: the worker's option; None for the executor that fits the handler. With
-            any executor the handler runs in the calling thread.
+            partition. All of these records are available to the first poll.
+        executor: the worker's option; None for the executor that fits the handler. The
+            handler always runs on the calling thread.
         dead_letter: the worker's option, but the producer of a :class:`DeadLetter`
             sends nothing; True to only record dead letters in the result. A callable is
-            called as by a worker, and called again later if it raises.
-        key_deserializer: the consumer's option; None if the records already have the
-            keys for the handler.
+            called as a worker calls it, and again later if it raises.
+        key_deserializer: the consumer's option; None if the records' keys are already
+            deserialized.
         value_deserializer: the consumer's option for values.
         max_calls: the maximum number of calls of the handler, and of consecutive waits
             without a call.
 
     Returns:
-        The calls, and the records by outcome. An exception that the worker's ``run()``
-        would raise is in ``error``.
+        The calls, and the records grouped by outcome. ``error`` contains the exception
+        that the worker's ``run()`` would raise.
 
     Raises:
-        WorkerSettingError: an option is invalid; or the records are missing or out of
-            order; or the handler is a coroutine function, and the calling thread runs
-            an event loop.
+        WorkerSettingError: an option is invalid; the records are missing or out of
+            order; or the handler is a coroutine function and an event loop runs on the
+            calling thread.
         EndlessRunError: the handler was called ``max_calls`` times, or ``dead_letter``
             failed more often.
-        BaseException: an exception of the handler that is not an ``Exception``.
+        BaseException: the handler raised an exception that is not an ``Exception``.
     """
     consumer = _Consumer(records, key_deserializer, value_deserializer)
     run = _Run(consumer, on_event, max_calls)
@@ -275,7 +276,7 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it
-    # Wraps a plain function, as kafka-python's consumer does.
+    # Wrap a plain function, as kafka-python's consumer does.
     if deserializer is None or isinstance(deserializer, Deserializer):
         return deserializer
     return DeserializeWrapper(check_callable(deserializer, "a deserializer"))
@@ -283,13 +284,14 @@ def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes i
 
 class _Consumer:
     """
-    The parts of a consumer and its membership that a worker uses, over given records.
+    Stands in for a consumer and its membership, with the given records.
 
     Attributes:
         now: the current time in seconds.
         log: the records, by partition.
         committed: the group's committed offsets.
-        on_wait: called by a poll without records, with the seconds of its timeout.
+        on_wait: called by a poll that finds no records, with the poll's timeout in
+            seconds.
     """
 
     is_logged = is_taken = is_cooperative = False
@@ -370,7 +372,7 @@ class _Consumer:
         return int(records[at].offset if records[at:] else records[-1].offset + 1)
 
     def leader_epoch(self, _: TopicPartition) -> int:
-        return -1  # records of make_record() have no leader epoch
+        return -1  # records from make_record() have no leader epoch
 
     def lagging(self) -> list[TopicPartition]:
         return [tp for tp, some in self.log.items() if self._at[tp] < len(some)]
@@ -386,10 +388,10 @@ class _Consumer:
         return any(tp.topic == topic for tp in self.log)
 
     def has_commit(self, _: TopicPartition) -> bool:
-        return True  # the offset of the first record
+        return True  # committed is set to the offset of the first record
 
     def places(self) -> dict[TopicPartition, Any]:
-        return {}  # its poll() does not raise
+        return {}  # poll() never raises
 
     def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
         return offsets
@@ -409,7 +411,7 @@ class _Consumer:
 
 
 class _InlineExecutor:
-    """Runs handlers in the thread that calls :meth:`work`."""
+    """Runs handlers on the thread that calls :meth:`work`."""
 
     def __init__(self, run: "_Run", decisions: Decisions, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
@@ -437,7 +439,7 @@ class _InlineExecutor:
         return True
 
     def recall(self) -> None:
-        """Do nothing, because a claimed task is done immediately."""
+        """Do nothing, because a claimed task is always completed immediately."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         try:
@@ -446,7 +448,7 @@ class _InlineExecutor:
             self._decisions.fail(not_left(error))
 
     def work(self) -> bool:
-        """Do the next task, if there is one; return whether it was for the handler."""
+        """Run the next task, if there is one; return whether it was for the handler."""
         task = self._decisions.queue.claim()
         if task is None:
             return False
@@ -474,7 +476,8 @@ def _run_alone(
     call: Handler,
     *given: object,
 ) -> Any:  # noqa: ANN401 - the handler's
-    # As in a worker's loop, context variables and a cancellation end with their call.
+    # As in a worker's loop, changed context variables and a cancellation affect only
+    # this call.
     answers: list[Any] = []
 
     async def run() -> None:
@@ -532,7 +535,7 @@ class _Run:
         return dead_letter
 
     def play(self, options: Options) -> WorkerRun:
-        """Run the worker until no more records can come."""
+        """Run the worker until there can be no more records."""
         consumer: Any = self.consumer
         consumer.config["max_poll_records"] = options.limits.records
         runtime = Runtime(
@@ -580,7 +583,7 @@ class _Run:
         self.consumer.now += max(0.0, soon)
 
     def _end_if_done(self) -> None:
-        # The worker may have no room for more records yet, and make room later.
+        # A worker that has no room for more records now may have room later.
         if self._is_over or (self.consumer.lagging() and self._waits < _WAITS):
             return
         self._end()
@@ -625,7 +628,7 @@ class _Run:
         return call
 
     def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - as for a producer
-        """Record the letter that a producer would send."""
+        """Store the letter that a producer would send."""
         self._sent = letter
 
     def send_letter(self, task: Task, slot: Slot) -> Outcome:
@@ -638,7 +641,7 @@ class _Run:
             answer = acknowledgement(sink(record, failure))
             try:
                 error = answer.result(_PATIENCE)
-            except TimeoutError:  # without a result the record stays undone
+            except TimeoutError:  # without a result the record cannot be completed
                 self._end()
                 raise
             if error is not None:

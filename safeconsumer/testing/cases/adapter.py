@@ -30,7 +30,7 @@ _ASSIGNORS = {
 
 class Adapter:
     """
-    Makes one consumer after the other, all of the same class.
+    Creates one consumer after another, all of the same class.
 
     Args:
         consumer: the class as ``module:Class``, or a function that takes the same keys.
@@ -42,7 +42,7 @@ class Adapter:
         self._make = found(consumer)
 
     def open(self, settings: dict[str, Any]) -> None:
-        """Make the consumer for all other calls."""
+        """Create the consumer that all other calls use."""
         self._listener = _Listener(self, settings)
         self._limit = Limit(self._may_hit)
         config = {
@@ -95,14 +95,14 @@ class Adapter:
         return list(self.consumer.assignment())
 
     def poll(self, timeout: float, limit: int) -> list[Any]:
-        """Poll once; return topic, partition and offset of each record."""
+        """Poll once; return the topic, partition and offset of each record."""
         return _rows(self.consumer.poll(timeout * 1000, max_records=limit))
 
     def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
         """
-        Poll once under a time limit; return whether the limit hit, and the records.
+        Poll once under a time limit; return whether the limit hit, and any records.
 
-        The limit hits each such poll at a place in the code where it hit no poll
+        The limit interrupts each such poll at a place in the code where it has not hit
         before.
         """
         batches: dict[Any, Any] = {}
@@ -117,7 +117,7 @@ class Adapter:
         return True
 
     def step(self) -> list[Any]:
-        """Take a step of an iteration; return topic, partition and offset of its record."""
+        """Take one iteration step; return the record's topic, partition and offset."""
         if not hasattr(self.consumer, "__next__"):
             return self.poll(_STEP_MS / 1000, 1)
         some = [one for one in [next(self.consumer, None)] if one is not None]
@@ -140,7 +140,7 @@ class Adapter:
         return list(self.consumer.paused())
 
     def pause_the_rest(self, topic: str) -> None:
-        """Pause the assigned partitions of a topic that are not paused."""
+        """Pause those assigned partitions of a topic that are not in paused()."""
         rest = self.consumer.assignment() - self.consumer.paused()
         self.consumer.pause(*(tp for tp in rest if tp.topic == topic))
 
@@ -208,7 +208,7 @@ class Adapter:
         return committed
 
     def events(self) -> list[str]:
-        """Return the listener's calls since the last call of this method."""
+        """Return the calls to the rebalance listener since the last call of this method."""
         return self._listener.taken()
 
 

@@ -1,4 +1,4 @@
-"""Defines the fixtures of the cases: a broker, and processes with the class under test."""
+"""Defines the cases' fixtures: a broker, and processes with the class under test."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -25,7 +25,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the cases of groups with an eager and with a cooperative assignor."""
+    """Run the cases that use a group with an eager and with a cooperative assignor."""
     if "assignor" in metafunc.fixturenames:
         without_group = metafunc.module.PART == test_one_consumer.PART
         some = ASSIGNORS[:1] if without_group else ASSIGNORS
@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip a case that the class or broker does not support; fail in one readable line."""
+    """Skip a case that the class or broker does not support; report failures in one line."""
     __tracebackhide__ = True
     try:
         return (yield)
@@ -49,8 +49,8 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 
 
 def _failed(error: Exception, before: str = "") -> BaseException:
-    # For other exception classes pytest shows the module, and cuts off the rest of the
-    # line.
+    # For other exception classes, pytest shows the module name and cuts off the rest of
+    # the line.
     failed = pytest.fail.Exception(f"{before}{error}")
     for note in getattr(error, "__notes__", ()):
         failed.add_note(note)
@@ -59,7 +59,7 @@ def _failed(error: Exception, before: str = "") -> BaseException:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Any]:
-    """Lend the broker of ``--bootstrap``, or an embedded broker without that option."""
+    """Provide the broker at ``--bootstrap``, or an embedded broker without that option."""
     bootstrap = pytestconfig.getoption("--bootstrap", None)
     if bootstrap is not None:
         yield ExistingCluster(bootstrap)
@@ -74,7 +74,7 @@ def labs(
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, tuple[Lab, Path]]]:
-    """Keep a lab for each assignor, so that the lab's processes serve case after case."""
+    """Provide a lab for each assignor; its processes are reused from case to case."""
     launch = launch_of(options.consumer_of(pytestconfig))
     folder = tmp_path_factory.mktemp("cases")
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def lab(
     assignor: str,
     labs: dict[str, tuple[Lab, Path]],
 ) -> Iterator[Lab]:
-    """Lend a case topics and consumers, and show the stderr of the consumers."""
+    """Provide topics and consumers to a case, and show the consumers' stderr."""
     made, log = labs[assignor]
     start = log.stat().st_size
     yield made

@@ -1,4 +1,4 @@
-"""Defines a neutral interface, with the same names of calls for every client."""
+"""Defines a neutral interface with the same method names for every client."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +33,7 @@ The objects with which partitions are paused: those that the consumer's own
 
 
 class Record(NamedTuple):
-    """The parts of a record that cases compare."""
+    """The fields of a record that cases compare."""
 
     tp: TopicPartition
     offset: int
@@ -41,9 +41,9 @@ class Record(NamedTuple):
 
 class Consumer:
     """
-    A consumer in another process, whose ``log`` has all delivered records in order.
+    A consumer in another process; ``log`` has all its delivered records in order.
 
-    The other calls are those of the adapter in that process, see
+    Other method calls are passed to the adapter in that process, see
     :class:`safeconsumer.testing.cases.adapter.Adapter`.
     """
 
@@ -84,7 +84,7 @@ class Consumer:
         return self.end_poll()
 
     def begin_poll(self, timeout: float = ROUND, limit: int = 500) -> None:
-        """Start a poll, whose records :meth:`end_poll` waits for."""
+        """Start a poll; :meth:`end_poll` waits for its records."""
         self.process.begin("poll", timeout, limit)
 
     def end_poll(self) -> list[Record]:
@@ -93,10 +93,10 @@ class Consumer:
 
     def poll_limited(self, timeout: float = ROUND, limit: int = 500) -> bool:
         """
-        Poll once while a time limit's signal handler raises; return whether it raised.
+        Poll once under a time limit; return whether its signal handler raised.
 
-        The handler raises at a place in the code of the poll where it has not raised
-        before, if there is one.
+        The handler raises at a place in the poll's code where it has not raised before,
+        as long as such a place is left.
         """
         is_over, taken = self.process.call("poll_limited", timeout, limit)
         self._logged(taken)
@@ -104,9 +104,9 @@ class Consumer:
 
     def step(self) -> list[Record]:
         """
-        Take one step of an iteration; return its record in a list, which may be empty.
+        Take one step of an iteration; return its record, if any, in a list.
 
-        If the client cannot be iterated over, poll for one record instead.
+        For a client that is not iterable, poll for one record instead.
         """
         return self._logged(self.process.call("step"))
 
@@ -150,10 +150,10 @@ def until(
     limit: int = 500,
 ) -> None:
     """
-    Let all consumers poll, at the same time, until the condition is met.
+    Let all consumers poll at the same time until the condition is met.
 
     Raises:
-        NotReachedError: the condition, named ``what``, was not met in time.
+        NotReachedError: the condition, described by ``what``, was not met in time.
     """
     if not reaches(consumers, condition, timeout=timeout, limit=limit):
         message = f"{what}: not within {BOUND:g} s"
@@ -167,7 +167,7 @@ def reaches(
     timeout: float = ROUND,
     limit: int = 500,
 ) -> bool:
-    """Let all consumers poll until the condition is met; return whether it was, in time."""
+    """Let all consumers poll until a condition is met; return whether it was met in time."""
     deadline = time.monotonic() + bound
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Provides topics, records, and consumers in processes for the cases of one client."""
+"""Provides topics, records, and consumers in separate processes for one client's cases."""
 
 import contextlib
 import time
@@ -22,19 +22,19 @@ from safeconsumer.testing.cases.process import (
     Process,
 )
 
-# The session timeout in seconds, which is long enough that a slow machine evicts no
-# member. confluent-kafka requires a session timeout below the maximum poll interval.
+# The session timeout in seconds, long enough that members are not evicted on a slow
+# machine. confluent-kafka requires a session timeout below the maximum poll interval.
 _SESSION = 4.0
 
 
 class Lab:
     """
-    Lends a client's processes to one case after the other; the block's end kills them.
+    Provides a client's processes to one case after another, and kills them at the end.
 
     Args:
-        broker: a broker of the test kit, of any class.
-        launch: the way to start a process with one of the client's consumers.
-        protocol: the name of the assignor of groups.
+        broker: any broker object of the test kit.
+        launch: how to start a process with one of the client's consumers.
+        protocol: the name of the assignor that groups use.
         log: the file to which the client's processes write their stderr.
     """
 
@@ -97,12 +97,12 @@ class Lab:
         self, tps: list[TopicPartition], each: int, group: str, consumer: Consumer
     ) -> None:
         """
-        Delete the topic of these partitions; recreate it with ``each`` records in each.
+        Recreate the topic of these partitions, with ``each`` records in each partition.
 
-        The consumer is frozen during this time, and the producer is replaced, because a
-        client that requests metadata while there is no topic makes the broker create
-        one. The new topic is created once the commits for the old topic are gone,
-        because brokers delete commits by the name of the topic.
+        During this time the consumer is frozen and the lab has no producer, because a
+        client that requests metadata for a missing topic makes the broker create the
+        topic. The new topic is created only when the commits for the old topic are
+        gone, because brokers delete commits by topic name.
         """
         self._producer.close(5)
         consumer.process.freeze()
@@ -157,7 +157,7 @@ class Lab:
     # ------------------------------------------------------------ consumers
 
     def consumer(self, group: str | None = None, **settings: object) -> Consumer:
-        """Make a consumer with short timeouts, which reads from the start without commits."""
+        """Create a consumer with short timeouts, which starts at the first record."""
         quick = self.broker.group_config
         process = self._process()
         consumer = Consumer(process)
@@ -186,17 +186,17 @@ class Lab:
         tps: list[TopicPartition],
         **settings: Any,  # noqa: ANN401  as for consumer()
     ) -> Consumer:
-        """Make a consumer without a group, with these partitions assigned manually."""
+        """Create a consumer without a group, with these partitions assigned manually."""
         consumer = self.consumer(**settings)
         consumer.assign(tps)
         return consumer
 
     def beat(self, consumer: Consumer, tp: TopicPartition, times: int = 3) -> None:
         """
-        Prove several times that a consumer fetches, by a record that must arrive.
+        Prove several times that a consumer fetches: a new record must arrive.
 
-        When the record arrives, every other flowing partition has delivered its
-        records.
+        When the record arrives, all other partitions that are not paused have delivered
+        their records.
         """
         for _ in range(times):
             self.produce(tp)
@@ -212,7 +212,7 @@ class Lab:
         Close the consumers that the case has left open.
 
         A process that has not answered yet is killed, because otherwise the next case
-        would get the answer.
+        would receive its answer.
         """
         for consumer in self._lent:
             if not consumer.process.is_at_rest:

@@ -1,9 +1,9 @@
 """
-Sets time limits as job runners do, with a signal handler that raises anywhere.
+Sets time limits with a signal handler that may raise anywhere, as job runners do.
 
-Python checks for signals when a function begins and after a call of a C function. A
-profiler is called in exactly these places, so a limit can hit each place in turn, not
-only those that a timer happens to hit.
+Python checks for signals when a function starts and after a call to a C function. A
+profiler is called in exactly these places, so a limit can hit every place in turn, not
+only the places that a timer happens to hit.
 """
 
 import inspect
@@ -22,7 +22,7 @@ Place = tuple[CodeType, int, str, CodeType | None]
 
 
 class TimeLimitError(Exception):
-    """The error that the signal handler of a time limit raises."""
+    """Raised by the signal handler of a time limit."""
 
 
 class SignalChecks:
@@ -32,22 +32,23 @@ class SignalChecks:
         self._is_in_c = False
 
     def is_one(self, frame: FrameType, event: str, called: object) -> bool:
-        """Return whether Python checks for signals at an event of the profiler."""
+        """Return whether Python checks for signals at a profiler event."""
         was_in_c, self._is_in_c = self._is_in_c, False
         if event == "c_call":
             self._is_in_c = getattr(called, "__name__", "") not in {"close", "throw"}
         if event not in {"call", "c_return"}:
             return False
-        # When a generator is closed, Python calls the profiler but no signal handler.
+        # When a generator is closed, Python calls the profiler but does not check for
+        # signals.
         is_closed = event == "call" and frame.f_code.co_flags & _GENERATORS
         return not is_closed or was_in_c
 
 
 class Limit:
     """
-    A time limit that hits each call at a place where it has hit no earlier call.
+    A time limit that interrupts each call at a place where it has not hit before.
 
-    A place is a line of code, together with the function that called that code.
+    A place is a position in the code, together with the calling function.
 
     Args:
         may_hit: returns False for places that no signal can hit.
@@ -60,9 +61,9 @@ class Limit:
 
     def ends(self, call: Callable[[], object]) -> bool:
         """
-        Make a call; return whether the limit hit it, which happens only at a new place.
+        Run a call; return whether the limit interrupted it, which needs a new place.
 
-        Only this method catches the exception of the signal handler.
+        Only this method catches the exception that the signal handler raises.
         """
         self._is_over, checks = False, SignalChecks()
 

@@ -18,14 +18,14 @@ from safeconsumer.testing.cases.outcomes import AbsentError
 
 
 def _private_stdout() -> TextIO:
-    # The output of libraries must not mix with the answers.
+    # The output of libraries must not be mixed with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return answers
 
 
 def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa: ANN401  any adapter
-    """Make a call; return its result, or the class and the text of its exception."""
+    """Run a call; return its result, or the class and text of its exception."""
     if request["call"] == "cpu":
         return {"result": time.process_time()}
     try:
@@ -43,11 +43,11 @@ def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa:
 
 def found(spec: str) -> Any:  # noqa: ANN401  any object
     """
-    Return the object with the name ``module:name``, which may have dots.
+    Return the object named ``module:name``; the name may contain dots.
 
     Raises:
         ImportError: the module does not exist, or its import failed.
-        AttributeError: the module has no such name.
+        AttributeError: the module does not have that name.
     """
     module, _, name = spec.partition(":")
     where: Any = importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Defines the options of the cases, which pytest has only when it runs the cases."""
+"""Defines pytest options that exist only if the cases are run."""
 
 import sys
 import warnings
@@ -19,10 +19,10 @@ _ANSWERS_WITHIN_MS = 10_000
 
 def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
     """
-    Return whether a command line names the cases, by package or by path.
+    Return whether a pytest command line names the cases, by package or by path.
 
     Args:
-        arguments: the arguments of the command line that are not options.
+        arguments: the command-line arguments that are not options.
         folder: the folder in which pytest was started.
     """
     here = Path(__file__).parent
@@ -69,7 +69,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if folder not in sys.path:  # as python -m pytest does
         sys.path.insert(0, folder)
     bootstrap = config.getoption("--bootstrap")
-    with warnings.catch_warnings():  # kafka-python's warnings do not matter
+    with warnings.catch_warnings():  # ignore kafka-python's warnings
         warnings.simplefilter("ignore")
         check_consumer(config.getoption("--consumer"))
         if bootstrap is not None and not config.option.collectonly:
@@ -96,7 +96,7 @@ def check_consumer(spec: str | None) -> None:
     Check that a class or function can be imported by its name.
 
     Raises:
-        pytest.UsageError: the import fails; the message has the reason.
+        pytest.UsageError: the import fails; the message gives the reason.
     """
     if spec is None:
         message = (

@@ -1,8 +1,8 @@
-"""Defines the errors that a case raises, for example if a client breaks the rule."""
+"""Defines the errors that a case raises, for example if a client breaks its rule."""
 
 
 class DiffersError(AssertionError):
-    """The client breaks the rule of a case; the text describes the client's behaviour."""
+    """The client breaks a case's rule; the text describes what the client did."""
 
 
 class LeakedError(DiffersError):
@@ -10,7 +10,7 @@ class LeakedError(DiffersError):
 
 
 class StarvedError(DiffersError):
-    """A resumed partition delivered no more records, or not all of them."""
+    """A resumed partition did not deliver all of its records."""
 
 
 ONLY_PARTITIONS = "only partitions can be paused"
@@ -18,7 +18,7 @@ ONE_CONSUMER = "a pause belongs to one consumer"
 
 
 class AbsentError(Exception):
-    """The client lacks a call, so the case does not judge the client."""
+    """The client does not have a call, so the case does not judge the client."""
 
 
 class NotOnThisBrokerError(Exception):
@@ -27,7 +27,7 @@ class NotOnThisBrokerError(Exception):
 
 class NotReachedError(Exception):
     """
-    The situation of a case was not reached, so the case does not judge the client.
+    The situation that a case needs did not arise, so there is no verdict.
 
     The error is not an ``AssertionError``, because the client did nothing wrong.
     """
@@ -37,7 +37,7 @@ def expect(
     holds: object, otherwise: str, error: type[DiffersError] = DiffersError
 ) -> None:
     """
-    Raise an error unless a rule holds.
+    Raise an error if a rule does not hold.
 
     Args:
         holds: whether the rule holds.

@@ -1,5 +1,5 @@
 """
-Controls a process with a consumer, for the cases.
+Controls a process that runs a consumer for the cases.
 
 A group member that a case freezes, kills or measures must run in a separate process.
 """
@@ -29,7 +29,7 @@ _START = 120.0
 
 class ClientError(Exception):
     """
-    The client raised an exception, whose traceback is in the notes of the error.
+    The client raised an exception; its traceback is in the notes of this error.
 
     Attributes:
         kind: the name of the exception's class.
@@ -44,13 +44,13 @@ class ClientError(Exception):
 
 
 class HangsError(Exception):
-    """A call took over half a minute, or the first call over two; or the process ended."""
+    """A call took over 30 seconds (the first call: two minutes), or the process exited."""
 
 
 @frozen(kw_only=True)
 class Launch:
     """
-    The way to start a process with an adapter.
+    How to start a process with an adapter.
 
     Attributes:
         adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
@@ -70,13 +70,13 @@ class Launch:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of the process: this process's own, with another ``PYTHONPATH``."""
+        """The environment of the process: a copy of ours with another ``PYTHONPATH``."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join(self.path)}
 
 
 def launch_of(consumer: str) -> Launch:
     """
-    Return the way to start a class with kafka-python's methods on this ``sys.path``.
+    Return how to start a class with kafka-python's methods on this ``sys.path``.
 
     Args:
         consumer: ``module:Class``.
@@ -104,7 +104,7 @@ class Process:
     A process that runs ``python -m safeconsumer.testing.cases.member``.
 
     Args:
-        launch: the way to start the process.
+        launch: how to start the process.
         log: the file to which the stderr of the process is appended.
     """
 
@@ -130,23 +130,23 @@ class Process:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether the answer to every call was awaited."""
+        """Whether every call's answer has been received."""
         return not self._awaited
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401  a JSON value
         """
-        Make a call and return its result.
+        Run a call in the process, and return its result.
 
         Raises:
             ClientError: the client raised an exception.
-            AbsentError: the client has no such call.
+            AbsentError: the client does not have that call.
             HangsError: the process did not answer.
         """
         self.begin(name, *args)
         return self.answer(name)
 
     def begin(self, name: str, *args: object) -> None:
-        """Start a call, whose result :meth:`answer` waits for."""
+        """Start a call in the process; :meth:`answer` waits for its result."""
         assert self._process.stdin is not None  # noqa: S101  a pipe
         self._awaited += 1
         with contextlib.suppress(BrokenPipeError):  # answer() reports the error
@@ -160,7 +160,7 @@ class Process:
         try:
             line = self._answers.get(timeout=self._limit)
         except queue.Empty:
-            self.kill()  # a late answer would count as that of another call
+            self.kill()  # a late answer would be taken for another call's answer
             message = f"{name} did not end in {self._limit:g} s"
             raise HangsError(message) from None
         self._limit = _LONG
@@ -171,7 +171,7 @@ class Process:
         return result_of(json.loads(line))
 
     def has_answered(self) -> bool:
-        """Return whether the call that was started has ended."""
+        """Return whether the call that was started has finished."""
         return not self._answers.empty()
 
     def freeze(self) -> None:

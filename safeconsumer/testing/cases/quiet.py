@@ -1,4 +1,4 @@
-"""Proves that paused partitions deliver no record, and all records once resumed."""
+"""Proves that paused partitions deliver nothing, and all their records after a resume."""
 
 from collections.abc import Iterable
 
@@ -31,11 +31,12 @@ class Pause:
 
     def prove(self, among: Iterable[TopicPartition] | None = None) -> None:
         """
-        Fail unless ``among`` is silent while paused, and continues after a resume.
+        Fail unless ``among`` is silent while paused and continues when resumed.
 
-        Any records since the pause are counted first. Then one partition is resumed and
-        read to its end, and for three more records. By then any other partition that is
-        assigned and not paused would have delivered records.
+        Any records that were delivered since the pause count as a failure. Then one
+        partition is resumed and read to its end, and three times to a new record. By
+        then, any other partition that is assigned and not paused would have delivered
+        records.
         """
         wanted = sorted(self.partitions if among is None else among)
         first, rest = wanted[0], wanted[1:]
@@ -85,14 +86,14 @@ def pause(
     tps: Iterable[TopicPartition],
     how: How = "assigned",
 ) -> Pause:
-    """Pause partitions, and note their positions."""
+    """Pause partitions, and remember their positions."""
     partitions = list(tps)
     consumer.pause(partitions, how)
     return note(lab, consumer, partitions)
 
 
 def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
-    """Note the positions of partitions that were paused just now by any call."""
+    """Remember the positions of partitions that some other call has just paused."""
     partitions = list(tps)
     return Pause(
         lab=lab,

@@ -1,4 +1,4 @@
-"""Provides a consumer that is alone in its group, and other members of the group."""
+"""Provides a consumer that is alone in its group, to which other members can be added."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ from safeconsumer.testing.cases.quiet import Pause, pause, take
 
 @mutable
 class Team:
-    """The consumer under test, with a topic that the group shares and a topic of its own."""
+    """The consumer under test, with a topic shared by its group and a topic of its own."""
 
     lab: Lab
     group: str
@@ -38,7 +38,7 @@ class Team:
     def pause(
         self, tps: Iterable[TopicPartition] | None = None, how: How = "assigned"
     ) -> Pause:
-        """Pause partitions of the shared topic, or all of them if none are given."""
+        """Pause the given partitions of the shared topic, or all of its partitions."""
         return pause(self.lab, self.consumer, self.tps if tps is None else tps, how)
 
     def mine(self) -> set[TopicPartition]:
@@ -51,9 +51,9 @@ class Team:
         **settings: Any,  # noqa: ANN401 - as for Lab.consumer()
     ) -> Consumer:
         """
-        Let another member join; return once both members share the topic.
+        Let another member join; return as soon as both members share the topic.
 
-        During this time a poll returns at most ``limit`` records.
+        Meanwhile, each poll returns at most ``limit`` records.
         """
         other = self.lab.consumer(self.group, **settings)
         other.subscribe(self.topic)
@@ -67,7 +67,7 @@ class Team:
         return other
 
     def is_shared_with(self, other: Consumer) -> Condition:
-        """Return the condition that both members own partitions, and all of them together."""
+        """Return the condition that both members own partitions, and together all of them."""
 
         def shared() -> bool:
             mine, theirs = self.mine(), other.assignment() & set(self.tps)
@@ -79,10 +79,10 @@ class Team:
 
     def dismiss(self, other: Consumer) -> None:
         """
-        Close another member; return once the consumer owns all partitions again.
+        Close another member; return as soon as the consumer owns all partitions again.
 
-        The consumer polls during this time, because a member that waits for it in a
-        join cannot close.
+        Meanwhile, the consumer polls, because the other member cannot close while its
+        join waits for this consumer.
         """
         other.begin_close()
         until(
@@ -95,7 +95,7 @@ class Team:
         self.regain()
 
     def regain(self) -> None:
-        """Poll until the consumer owns the whole shared topic again, and its own topic."""
+        """Poll until the consumer owns the whole shared topic and its own topic again."""
         self.consumer.owns({*self.tps, self.witness}, "everything is back")
 
     def reads_one_more(self) -> None:
@@ -109,7 +109,7 @@ class Team:
         )
 
     def beat(self) -> None:
-        """Prove that the consumer fetches its own topic, and skips no record there."""
+        """Prove that the consumer fetches its own topic and has not skipped any records."""
         self.lab.beat(self.consumer, self.witness)
         wanted = set(range(self.lab.end(self.witness)))
         lost = wanted - set(self.consumer.offsets(self.witness))
@@ -123,9 +123,9 @@ def team(
     **settings: Any,  # noqa: ANN401 - as for Lab.consumer()
 ) -> Team:
     """
-    Make a consumer that is alone in its group.
+    Create a consumer that is alone in its group.
 
-    The consumer has read and committed ``taking`` records of each partition. After
+    The consumer has read and committed ``taking`` records from each partition. After
     that, ``each`` more records are written to each partition.
     """
     tps = lab.topic_with(taking, partitions=4)

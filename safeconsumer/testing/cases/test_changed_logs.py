@@ -1,4 +1,4 @@
-"""Tests logs that are truncated, or recreated, below positions and commits."""
+"""Tests logs that are truncated or recreated after a consumer has read further."""
 
 from kafka.structs import TopicPartition
 
@@ -9,19 +9,19 @@ from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over changed logs"
 _DEFAULT_METADATA_AGE = 300.0
-# A session timeout in seconds that outlasts the recreation of a topic.
+# A session timeout in seconds that is longer than it takes to recreate a topic.
 _SESSION = 60.0
 
 
 def test_log_truncated_while_no_member_reads(lab: Lab) -> None:
     """
-    The next member goes back if a log was truncated below the committed offset.
+    If a log was truncated below the committed offset, the next member goes back.
 
-    The log is truncated, as in an unclean election, while no member reads. The records
-    that the new leader then writes at offsets below the committed one are new records.
+    The log is truncated while no member reads, as in an unclean leader election. The
+    new leader then writes new records at offsets below the committed offset.
 
     kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the committed
-    offset, and never deliver these records. The Java client checks where the logs
+    offset, and never deliver these new records. The Java client checks where the logs
     diverge.
     """
     tps, group = lab.topic_with(5, partitions=1), lab.name("g")
@@ -38,9 +38,9 @@ def test_log_truncated_while_no_member_reads(lab: Lab) -> None:
 
 def test_paused_topic_recreated_with_more_records(lab: Lab) -> None:
     """
-    All records come from a paused topic that was recreated with more records.
+    All new records are delivered if a paused topic is recreated with more records.
 
-    While the topic is paused it is not fetched, and no metadata is requested.
+    While the topic is paused, the client does not fetch it or request its metadata.
 
     kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the position in the
     old log. With KIP-848 confluent-kafka passes, because the broker revokes the deleted
@@ -53,13 +53,13 @@ def test_paused_topic_recreated_with_more_records(lab: Lab) -> None:
 
 def test_paused_topic_recreated_with_fewer_records(lab: Lab) -> None:
     """
-    All records come from a paused topic that was recreated with fewer records.
+    All new records are delivered if a paused topic is recreated with fewer records.
 
-    While the topic is paused it is not fetched, and no metadata is requested.
+    While the topic is paused, the client does not fetch it or request its metadata.
 
-    kafka-python 3.0 moves to the end of the new log, and delivers none of the records.
-    2.3, aiokafka and confluent-kafka are answered that the position is out of range,
-    start at the earliest record, and pass.
+    kafka-python 3.0 skips to the end of the new log, and does not deliver any of its
+    records. 2.3, aiokafka and confluent-kafka learn that their position is out of
+    range, start at the earliest record, and pass.
     """
     here, paused = _recreated(lab, each=3)
     here.consumer.resume(here.tps)
@@ -68,12 +68,12 @@ def test_paused_topic_recreated_with_fewer_records(lab: Lab) -> None:
 
 def test_commit_after_paused_topic_was_recreated(lab: Lab) -> None:
     """
-    No commit contains positions in the old log after a paused topic was recreated.
+    After a paused topic is recreated, positions in the old log are not committed.
 
     The next member reads all of the new log.
 
-    kafka-python 3.0, 2.3 and aiokafka commit the old position for the new topic, at
-    which the next member continues. confluent-kafka passes.
+    kafka-python 3.0, 2.3 and aiokafka commit the old position for the new topic, so the
+    next member starts there. confluent-kafka passes.
     """
     here, paused = _recreated(lab, each=25)
     here.consumer.commit()
@@ -103,7 +103,7 @@ def _next_member_reads(
     successor.subscribe(tps[0].topic)
     successor.owns(tps, "the next member owns everything")
     for tp in tps:
-        # When this record comes, all earlier records of the partition have been read.
+        # When this record arrives, all earlier records of the partition have been read.
         lab.beat(successor, tp, times=1)
         came, wanted = successor.offsets(tp), range(first, lab.end(tp))
         expect(came[:1] == [first], f"went on at {came[0]} instead of {first}")

@@ -1,4 +1,4 @@
-"""Tests a membership that is lost and regained."""
+"""Tests that pauses survive a lost and regained group membership."""
 
 import time
 
@@ -11,7 +11,7 @@ from safeconsumer.testing.cases.quiet import Pause
 from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over lost membership"
-# The maximum poll interval in seconds, longer than a poll waits in a rebalance.
+# The maximum poll interval in seconds; longer than a poll waits in a rebalance.
 _NO_POLL = 5.0
 _SHORT = 0.1
 _SLOW = 2.0
@@ -20,9 +20,9 @@ _SETTLED_AFTER = 30.0
 
 def test_evicted_for_not_polling(lab: Lab) -> None:
     """
-    The pauses of a member that was evicted for not polling are in force on its return.
+    A member evicted for not polling still has its pauses when it rejoins.
 
-    kafka-python 3.0, 2.3 and aiokafka lose the pause with the membership.
+    kafka-python 3.0, 2.3 and aiokafka lose the pause together with the membership.
     confluent-kafka passes.
     """
     here = team(lab, each=0, max_poll_interval=_NO_POLL)
@@ -35,9 +35,9 @@ def test_evicted_for_not_polling(lab: Lab) -> None:
 
 def test_evicted_for_being_frozen(lab: Lab) -> None:
     """
-    The pauses of a member that was evicted while frozen are in force on its return.
+    A member that was frozen and evicted still has its pauses when it rejoins.
 
-    kafka-python 3.0, 2.3 and aiokafka lose the pause with the membership.
+    kafka-python 3.0, 2.3 and aiokafka lose the pause together with the membership.
     confluent-kafka passes.
     """
     session = lab.broker.group_config["session_timeout_ms"] / 1000
@@ -76,11 +76,11 @@ def _come_back(here: Team, other: Consumer, paused: Pause) -> None:
 
 def test_a_join_outlasts_its_poll(lab: Lab) -> None:
     """
-    Two members with short polls, one of which polls rarely, get a new assignment.
+    A group gets its new assignment even if a member's polls are shorter than a join.
 
     kafka-python 3.0 and 2.3 forget a join that outlasts its poll(). Such a member then
-    has no partitions, or continues with partitions of other members. aiokafka and
-    confluent-kafka pass.
+    has no partitions, or continues to read partitions that now belong to other members.
+    aiokafka and confluent-kafka pass.
     """
     stem, group = lab.name("pattern"), lab.name("g")
     old = lab.topic(4, f"{stem}-old")

@@ -1,4 +1,4 @@
-"""Tests pauses of a consumer without a group, whose partitions are assigned manually."""
+"""Tests pauses in a consumer without a group, whose partitions are assigned manually."""
 
 import time
 from functools import partial
@@ -17,7 +17,7 @@ _LONG_FETCH = 1.0
 
 def test_buffered_records_wait_while_paused(lab: Lab) -> None:
     """
-    A paused partition delivers no record, not even a buffered one.
+    A paused partition does not deliver any records, not even buffered ones.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -29,7 +29,7 @@ def test_buffered_records_wait_while_paused(lab: Lab) -> None:
 
 def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    A partition that is paused while its fetch is in flight delivers no record.
+    A partition that is paused while its fetch is in flight delivers nothing.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -45,7 +45,7 @@ def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
 
 def test_paused_before_the_first_record(lab: Lab) -> None:
     """
-    A partition that is paused before its first record later delivers that record first.
+    A partition that is paused before its first record starts there when resumed.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -58,11 +58,11 @@ def test_paused_before_the_first_record(lab: Lab) -> None:
 
 def test_resume_in_mid_batch(lab: Lab) -> None:
     """
-    A partition that was paused in the middle of a batch continues there when resumed.
+    A partition paused in the middle of a batch continues at that record when resumed.
 
-    kafka-python 3.0 delivers no more records of the partition. It puts parked records
-    back only into an empty slot, and a batch that was read to its end stays in the
-    slot. 2.3, aiokafka and confluent-kafka pass.
+    kafka-python 3.0 never delivers the partition's remaining records. It puts parked
+    records back only into an empty slot, and a batch that was read to its end stays in
+    the slot. 2.3, aiokafka and confluent-kafka pass.
     """
     p0, p1 = lab.topic(2)
     lab.produce(p1, 300)
@@ -78,12 +78,12 @@ def test_resume_in_mid_batch(lab: Lab) -> None:
 
 def test_five_of_six_resumed(lab: Lab) -> None:
     """
-    Of six partitions paused after their first records, five continue when resumed.
+    If six partitions are paused after their first records, five continue when resumed.
 
-    The case repeats the program of kafka-python's issue 2011, and resumes five
-    partitions. kafka-python 3.0 delivers no more records of four of the five, because a
-    batch that was half read stays in the only slot. 2.3, aiokafka and confluent-kafka
-    pass.
+    The case repeats the program in kafka-python's issue 2011, and resumes five
+    partitions. kafka-python 3.0 never delivers the remaining records of four of the
+    five, because a half-read batch stays in its only slot. 2.3, aiokafka and
+    confluent-kafka pass.
     """
     tps = lab.topic_with(50, partitions=6)
     consumer = lab.assigned(tps)
@@ -107,10 +107,10 @@ def test_five_of_six_resumed(lab: Lab) -> None:
 
 def test_pause_and_resume_around_fetches(lab: Lab) -> None:
     """
-    All records come in order if partitions are paused and resumed during fetches.
+    Records are delivered in order if partitions are paused and resumed during fetches.
 
-    kafka-python 3.0 delivers only some of the records, because its only slot is not
-    free. 2.3, aiokafka and confluent-kafka pass.
+    kafka-python 3.0 delivers only some of the records, because its only slot stays
+    occupied. 2.3, aiokafka and confluent-kafka pass.
     """
     p0, p1 = lab.topic(2)
     consumer = lab.assigned([p0, p1], fetch_wait=0.3)
@@ -119,7 +119,7 @@ def test_pause_and_resume_around_fetches(lab: Lab) -> None:
         some = note(lab, consumer, [p1])
         lab.produce(p1, 200)
         until([consumer], partial(consumer.count, [p1], some.since), "some", limit=3)
-        paused = pause(lab, consumer, [p0, p1])  # p1 half read, p0's fetch in flight
+        paused = pause(lab, consumer, [p0, p1])  # p1: half read; p0: fetch in flight
         lab.produce(p0, 5)
         for _ in range(2):
             consumer.poll()
@@ -132,12 +132,12 @@ def test_pause_and_resume_around_fetches(lab: Lab) -> None:
 
 def test_hundred_pauses_and_resumes(lab: Lab) -> None:
     """
-    Each record comes once and in order if two partitions are paused in turns 100 times.
+    Records come once and in order if two partitions are paused in turn 100 times.
 
-    The case polls at first, and then iterates.
+    The case polls 50 times, and then iterates 50 times.
 
-    kafka-python 3.0 passes, except for runs in which it starves as in the two cases
-    above. 2.3, aiokafka and confluent-kafka pass.
+    kafka-python 3.0 passes, except in runs in which it stops delivering as in the two
+    cases above. 2.3, aiokafka and confluent-kafka pass.
     """
     tps = lab.topic_with(200, partitions=2)
     consumer = lab.assigned(tps)
@@ -156,10 +156,10 @@ def test_hundred_pauses_and_resumes(lab: Lab) -> None:
 
 def test_seek_while_paused(lab: Lab) -> None:
     """
-    A seek while paused overrides buffered records, and does not resume.
+    A seek while paused discards buffered records, and does not resume the partition.
 
-    kafka-python 3.0 delivers nothing after the resume, because its only slot is not
-    free. 2.3, aiokafka and confluent-kafka pass.
+    kafka-python 3.0 does not deliver any records after the resume, because its only
+    slot stays occupied. 2.3, aiokafka and confluent-kafka pass.
     """
     consumer, half_read, other = _half_read(lab)
     for target in (200, 10):
@@ -172,7 +172,7 @@ def test_seek_while_paused(lab: Lab) -> None:
 
 def test_position_while_paused(lab: Lab) -> None:
     """
-    position() stays at the next record while the partition is paused.
+    While a partition is paused, position() stays at its next record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -185,7 +185,7 @@ def test_position_while_paused(lab: Lab) -> None:
 
 def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
     """
-    A poll with everything paused waits for its whole timeout, and uses no CPU time.
+    A poll with everything paused waits for its whole timeout, almost without CPU time.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -203,14 +203,14 @@ def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
 
 def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
     """
-    Every record comes once although a signal handler raises at each place of a poll.
+    Every record is delivered once although a signal handler raises anywhere in a poll.
 
     Job runners set time limits with such a handler.
 
-    kafka-python 3.0 hangs, because the lock of a wait stays locked. 2.3 never delivers
-    some of the records that the interrupted poll had taken, and confluent-kafka loses
-    the record that it was about to return. aiokafka, whose time limits cancel a task,
-    passes.
+    kafka-python 3.0 hangs, because a lock that a wait had taken stays locked. 2.3 never
+    delivers some of the records that the interrupted poll had fetched, and
+    confluent-kafka loses the record that it was about to return. aiokafka, whose time
+    limits cancel a task, passes.
     """
     tps = lab.topic_with(1, partitions=2)
     consumer = lab.assigned(tps)
@@ -222,10 +222,10 @@ def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
 
 def test_pause_of_one_bad_partition_among_good_ones(lab: Lab) -> None:
     """
-    A pause of good targets and a bad one pauses the good ones, or is refused.
+    A pause of one good and one bad target pauses the good target, or is refused.
 
     kafka-python 3.0 and 2.3 raise a bare KeyError, aiokafka raises an
-    IllegalStateError, and all of them leave the good target paused. confluent-kafka
+    IllegalStateError, and all three leave the good target paused. confluent-kafka
     ignores the bad target.
     """
     p0, p1 = lab.topic_with(5, partitions=2)
@@ -248,7 +248,7 @@ def test_paused_partition_unassigned_and_back(lab: Lab) -> None:
     A paused partition that is unassigned and assigned again is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    With safeconsumer a plain pause ends as well, and a strict pause stays.
+    With safeconsumer, a plain pause ends as well, but a strict pause stays in force.
     confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(5, partitions=2)
@@ -267,12 +267,12 @@ def test_paused_partition_unassigned_and_back(lab: Lab) -> None:
 
 def test_unassigned_and_back_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    A paused partition that is unassigned during a fetch and assigned again is quiet.
+    A paused partition that is unassigned during a fetch and comes back stays paused.
 
     The program paused the partition by name.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    With safeconsumer a plain pause ends as well, and a strict pause stays.
+    With safeconsumer, a plain pause ends as well, but a strict pause stays in force.
     confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(3, partitions=2)
@@ -291,7 +291,7 @@ def test_unassigned_and_back_with_a_fetch_in_flight(lab: Lab) -> None:
 
 
 def _half_read(lab: Lab) -> tuple[Consumer, TopicPartition, TopicPartition]:
-    """Return a consumer, the partition of which it has read one record, and another one."""
+    """Return a consumer, the partition of which it has read one record, and another."""
     tps = lab.topic_with(300, partitions=2)
     consumer = lab.assigned(tps)
     until([consumer], lambda: consumer.log, "the first record", limit=1)

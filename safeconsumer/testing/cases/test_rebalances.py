@@ -1,4 +1,4 @@
-"""Tests pauses of a consumer in a group over rebalances."""
+"""Tests that a group member's pauses survive rebalances."""
 
 from safeconsumer.testing.cases.consumer import JOINING, Condition, reaches, until
 from safeconsumer.testing.cases.lab import Lab
@@ -12,7 +12,7 @@ PART = "Over rebalances"
 
 def test_still_paused_when_a_member_joins(lab: Lab) -> None:
     """
-    The partitions that a member keeps stay paused when another member joins.
+    When another member joins, the partitions that a member keeps stay paused.
 
     kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
     because an eager assignor revokes all partitions in each rebalance.
@@ -20,7 +20,7 @@ def test_still_paused_when_a_member_joins(lab: Lab) -> None:
     here = team(lab)
     paused = here.pause()
     lab.produce(here.witness, 300)
-    here.reads_one_more()  # the rest of the 300 records is in the buffer
+    here.reads_one_more()  # the rest of the 300 records stays in the buffer
     here.joined(limit=1)
     here.beat()
     paused.prove(here.mine())
@@ -28,7 +28,7 @@ def test_still_paused_when_a_member_joins(lab: Lab) -> None:
 
 def test_still_paused_when_a_member_dies(lab: Lab) -> None:
     """
-    The partitions that a member had stay paused when another member dies.
+    When another member dies, the partitions that a member had paused stay paused.
 
     kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
     because an eager assignor revokes all partitions in each rebalance.
@@ -45,7 +45,7 @@ def test_still_paused_when_a_member_dies(lab: Lab) -> None:
 
 def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     """
-    When partitions are added to a topic, the others stay paused and the new ones flow.
+    When partitions are added to a topic, the old ones stay paused; new ones are read.
 
     kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
     because an eager assignor revokes all partitions in each rebalance.
@@ -76,19 +76,19 @@ def test_paused_partition_moves_and_returns(lab: Lab) -> None:
 
 def test_another_member_read_on_in_between(lab: Lab) -> None:
     """
-    A paused partition that returns continues at the commit of the other member.
+    A paused partition that returns continues where the other member has committed.
 
-    The other member has read on, and the partition stays paused until the program
-    resumes it.
+    The other member has read more records, and the partition stays paused until the
+    program resumes it.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
     """
     here = team(lab, each=300, auto_commit=True)
     here.reads_one_more()
-    paused = here.pause()  # the rest of the 300 records of each is in the buffers
+    paused = here.pause()  # the other records stay in the buffers
     other = here.joined()
-    paused.expect_nothing()  # otherwise ``other`` would not read these records
+    paused.expect_nothing()  # ``other`` must read these records
     theirs = set(here.tps) - here.mine()
     lasts = {(tp, lab.end(tp) - 1) for tp in theirs}
     until(
@@ -110,13 +110,13 @@ def test_another_member_read_on_in_between(lab: Lab) -> None:
 
 def test_paused_before_each_poll(lab: Lab) -> None:
     """
-    A program that pauses its assignment before each poll gets no record (KAFKA-13463).
+    A program that pauses its assignment before each poll gets no records (KAFKA-13463).
 
     The partitions continue at the next record once they are resumed.
 
-    kafka-python 3.0, 2.3 and aiokafka deliver records of partitions that a poll()
-    gains, because these were not assigned yet when the loop paused. confluent-kafka
-    passes.
+    kafka-python 3.0, 2.3 and aiokafka deliver records from partitions that are assigned
+    during a poll(), because these were not assigned yet when the loop paused.
+    confluent-kafka passes.
     """
     here = team(lab)
     start = note(lab, here.consumer, here.tps)
@@ -137,7 +137,7 @@ def test_paused_before_each_poll(lab: Lab) -> None:
 
 
 def _pausing(here: Team, condition: Condition) -> Condition:
-    # Pauses in the condition, because the cases check a condition before each poll.
+    # Pause inside the condition, because a condition is checked before each poll.
     def paused_and_asked() -> object:
         here.consumer.pause(here.mine())
         return condition()
@@ -147,7 +147,7 @@ def _pausing(here: Team, condition: Condition) -> Condition:
 
 def test_paused_by_the_listener(lab: Lab) -> None:
     """
-    Partitions that the listener pauses at their assignment deliver no record.
+    Partitions that a rebalance listener pauses when they are assigned stay quiet.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -166,11 +166,12 @@ def test_paused_by_the_listener(lab: Lab) -> None:
 
 def test_pausing_the_rest_beside_another_owners_partition(lab: Lab) -> None:
     """
-    pause(*(assignment() - paused())) works beside another owner's pause of a partition.
+    pause(*(assignment() - paused())) works if another owner has paused a partition.
 
-    Partitions that move away and back stay paused, as without the other owner.
+    Partitions that are reassigned and come back stay paused, as without the other
+    owner.
 
-    kafka-python 3.0, 2.3 and aiokafka, which have no owners of pauses, forget the
+    kafka-python 3.0, 2.3 and aiokafka, in which pauses have no owners, forget the
     pause, as the Java client documents. confluent-kafka has no paused().
     """
     here = team(lab)
@@ -188,7 +189,7 @@ def test_pausing_the_rest_beside_another_owners_partition(lab: Lab) -> None:
 
 def test_pausing_the_rest_beside_another_owners_topic(lab: Lab) -> None:
     """
-    pause(*(assignment() - paused())) works beside another owner's pause of the topic.
+    pause(*(assignment() - paused())) works if another owner has paused the topic.
 
     When the other owner's pause ends, the program's own pause keeps the partitions
     quiet.
@@ -207,7 +208,7 @@ def test_pausing_the_rest_beside_another_owners_topic(lab: Lab) -> None:
 
 def test_listener_pauses_the_rest(lab: Lab) -> None:
     """
-    All partitions are quiet if a listener pauses assigned partitions not in paused().
+    Partitions stay quiet if a listener pauses new partitions that are not in paused().
 
     kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
     """
@@ -225,7 +226,7 @@ def test_listener_pauses_the_rest(lab: Lab) -> None:
 
 def test_paused_before_the_first_poll(lab: Lab) -> None:
     """
-    A pause between subscribe() and the first poll is in force, or is refused.
+    A pause between subscribe() and the first poll takes effect, or is refused.
 
     kafka-python 3.0 and 2.3 raise a bare KeyError, and aiokafka a bare AssertionError.
     confluent-kafka accepts the pause and forgets it.
@@ -251,9 +252,9 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
 
 def test_paused_returns_only_quiet_partitions(lab: Lab) -> None:
     """
-    paused() returns the partitions that the program has paused, and none that flow.
+    paused() returns the partitions that the program has paused, and no others.
 
-    kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no such call.
+    kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
     """
     here = team(lab, each=0, taking=0)
     paused = here.pause()
@@ -274,7 +275,7 @@ def test_paused_returns_only_quiet_partitions(lab: Lab) -> None:
 
 def test_paused_member_stays_a_member(lab: Lab) -> None:
     """
-    A paused member that polls stays in its group.
+    A member whose partitions are all paused stays in its group while it polls.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -309,7 +310,7 @@ def test_commit_while_paused(lab: Lab) -> None:
 
 def test_closed_while_paused(lab: Lab) -> None:
     """
-    After a paused consumer is closed, the next consumer continues at the next record.
+    After a paused consumer is closed, its successor continues at the next record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -327,7 +328,7 @@ def test_closed_while_paused(lab: Lab) -> None:
         timeout=JOINING,
     )
     for tp in here.tps:
-        # When this record comes, all earlier records of the partition have been read.
+        # When this record arrives, all earlier records of the partition have been read.
         lab.beat(successor, tp, times=1)
         came = successor.offsets(tp)
         expect(

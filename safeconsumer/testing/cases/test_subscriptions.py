@@ -9,10 +9,10 @@ PART = "Over changed subscriptions"
 
 def test_paused_consumer_unsubscribed_and_back(lab: Lab) -> None:
     """
-    Paused partitions are still paused after unsubscribe() and subscribe().
+    Paused partitions stay paused through unsubscribe() and subscribe().
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    With safeconsumer a plain pause ends as well, and a strict pause stays.
+    With safeconsumer, a plain pause ends as well, but a strict pause stays in force.
     confluent-kafka passes.
     """
     here = team(lab)
@@ -49,7 +49,7 @@ def test_paused_topic_deleted_and_recreated(lab: Lab) -> None:
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
     """
-    # The subscription is by pattern, because a request for a topic by name may create it.
+    # Subscribe by pattern, because a request for a topic by name may create the topic.
     stem = lab.name("again")
     tps = lab.topic(4, f"{stem}-goes")
     (witness,) = lab.topic(1, f"{stem}-stays")

@@ -1,4 +1,4 @@
-"""Tests pauses of more than the currently assigned partitions."""
+"""Tests pauses that cover more than the currently assigned partitions."""
 
 from safeconsumer.testing.cases.consumer import JOINING
 from safeconsumer.testing.cases.lab import Lab
@@ -51,7 +51,7 @@ def test_paused_pattern_matches_later_topics(lab: Lab) -> None:
 
 def test_consumer_starts_paused(lab: Lab) -> None:
     """
-    A consumer that starts paused gets no record of its first assignment.
+    A consumer that starts paused gets no records from its first assignment.
 
     kafka-python pauses only partitions, so the case is skipped for it.
     """
@@ -70,13 +70,14 @@ def test_consumer_starts_paused(lab: Lab) -> None:
 
 def test_pause_follows_to_the_next_owner(lab: Lab) -> None:
     """
-    A paused partition that moves to another member is paused in that member, too.
+    A paused partition that moves to another member stays paused there.
 
     In kafka-python a pause belongs to one consumer, so the case is skipped for it.
     KAFKA-13463 suggests such a hand-over.
     """
     here = team(lab, carries=True)
-    # The pause comes before the join, which carries the pause before the partitions move.
+    # Pause before the other member joins: the join hands over the pause before
+    # partitions move.
     here.pause(how="named")
     other = here.joined(carries=True)
     theirs = sorted(set(here.tps) - here.mine())
