@@ -60,7 +60,7 @@ NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 # journals of a process. A journal that could not be read is a row without a check.
 ANSWERS = {"rows": "string", "report": "string"}
 
-_TOGETHER = 10_000  # entries that are read before their facts are passed on
+_TOGETHER = 10_000  # entries to read before their facts are passed on
 
 
 def take_apart(batches: Iterable[Any]) -> Iterator[Any]:

@@ -36,15 +36,15 @@ class OtherMember(Protocol):
         """Whether the holds topic is read to its end; None if there is no holds topic."""
 
     def polled_at(self) -> float | None:
-        """Return when the program last requested records, in seconds since the epoch."""
+        """Return when the program last asked for records, in seconds since the epoch."""
 
 
 class Figures:
     """
     Reads a consumer's values for the table of metrics.
 
-    Reading takes no lock and changes nothing. Figures show the state that was last
-    applied, so an expired hold counts until the consumer's next check.
+    Reading takes no lock and changes nothing. The values are those of the state that
+    was last applied, so an expired hold still counts until the consumer's next check.
 
     Thread rules: any thread, also during ``poll`` and after ``close``.
 
@@ -88,7 +88,7 @@ class Figures:
         return None if polling is None else polling.polled_at()
 
     def _caught_up(self) -> float | None:
-        # A consumer that was closed or dropped is not an outage.
+        # A consumer that was closed or dropped must not look like an outage.
         if getattr(self._consumer(), "_closed", True):
             return None
         return float(bool(self._is_control_ready()))
@@ -109,10 +109,10 @@ class Figures:
 
 class OtherFigures(Figures):
     """
-    Reads the values of a consumer of another library, which does not show all of them.
+    Reads the values of a consumer of another library, some of which are missing.
 
     Args:
-        member: the view of the consumer for metrics.
+        member: the consumer's values.
     """
 
     def __init__(self, member: OtherMember) -> None:
@@ -132,7 +132,7 @@ class OtherFigures(Figures):
         return None if self._member.is_closed else float(bool(self._is_control_ready()))
 
 
-# Metrics of fetched data, to which other libraries give no access.
+# The metrics about fetched data, which other libraries do not expose.
 _HIDDEN_METRICS = {
     "parked_bytes",
     "purged_bytes_total",
