@@ -21,9 +21,9 @@ One number, or one for each value of one or two labels; None if there is no valu
 @runtime_checkable
 class OtherMember(Protocol):
     """
-    The view of a consumer of ``safeconsumer.clients`` for metrics.
+    The values of a ``safeconsumer.clients`` consumer that metrics read.
 
-    Any thread may use it.
+    Any thread may read them.
     """
 
     ledger: PauseLedger
