@@ -1,5 +1,5 @@
 """
-Answers Java's questions with one function for all streams of a session.
+Answers the Java shim's questions with one function for all streams of a session.
 
 Questions and answers are texts, ``name=value`` pairs as in a URL's query;
 ``design/spark.md`` lists them, and defines a valid answer.
@@ -100,7 +100,7 @@ class Bridge:
             return "refuse", {"why": str(error)}
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            if self._failed.get(asker) != why:  # reported once, not at every trigger
+            if self._failed.get(asker) != why:  # log it once, not at every trigger
                 self._failed[asker] = why
                 log.exception("the question %r was not answered", question)
             return "none", {"why": why}

@@ -106,7 +106,7 @@ def scala() -> str:
 
 def check_connector(jar: str, spark: Version, scala: str) -> None:
     """
-    Refuse a connector that was made for another line of Spark, or another Scala.
+    Refuse a connector that was built for another line of Spark or another Scala.
 
     A different version of the same line causes only a warning. A jar whose name
     contains no version is accepted.

@@ -29,7 +29,7 @@ _MADE_AGAIN = "its topic was deleted and recreated while it was held"
 
 class Stream:
     """
-    Answers the questions of each plan, which ``design/spark.md`` lists.
+    Answers the source's questions about each batch, as ``design/spark.md`` lists them.
 
     Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` must run on one thread
     at a time, the other methods may run on any thread.
@@ -166,7 +166,7 @@ class Stream:
 
     def again(self, facts: Facts) -> Facts:
         """
-        Note that a batch that was planned before a restart runs again, in full.
+        Record that a batch that was planned before a restart is running again, in full.
 
         Returns:
             The offsets at which the batch starts, if it skips offsets.
