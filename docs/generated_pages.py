@@ -31,7 +31,7 @@ Every command has the same statuses, which its `--help` also lists.
 
 
 def write(folder: Path) -> None:
-    """Write all pages, delete other files, and leave unchanged pages alone."""
+    """Write the pages that have changed, and delete all other files."""
     folder.mkdir(exist_ok=True)
     pages = {
         **_api(),
@@ -168,7 +168,7 @@ def _commands() -> dict[str, str]:
     return {"commands/index.md": "\n".join(index), **pages}
 
 
-# The members of a class that programs use; commands also use others.
+# The members of a class that programs use; this package's commands also use others.
 _MEMBERS = {"Operator": "close, pause, resume"}
 
 
