@@ -111,7 +111,8 @@ Most programs need these calls; each call links to its promise.
 
 | you want to | call |
 |---|---|
-| stop a partition, and let it flow again | {meth}`~safeconsumer.SafeConsumer.pause`, {meth}`~safeconsumer.SafeConsumer.resume` |
+| stop a partition, and continue it later | {meth}`~safeconsumer.SafeConsumer.pause`,
+{meth}`~safeconsumer.SafeConsumer.resume` |
 | stop everything, whatever is assigned | {meth}`~safeconsumer.SafeConsumer.pause_all`, {meth}`~safeconsumer.SafeConsumer.resume_all` |
 | stop for the duration of a block | {meth}`~safeconsumer.SafeConsumer.held` |
 | know what you have paused | {meth}`~safeconsumer.SafeConsumer.paused` |

@@ -234,7 +234,7 @@ class Part:
         }
 
     def epoch_at(self, entry: int) -> Epoch | None:
-        """Return the ownership of an entry, or the last one that ended before it."""
+        """Return the ownership at an entry, or the last one that ended before that entry."""
         before = (one for one in reversed(self.epochs) if one.owned.n <= entry)
         return next(before, None)
 

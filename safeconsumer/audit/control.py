@@ -107,7 +107,7 @@ class Control:
 
     Attributes:
         spans: the periods in which a scope was held, sorted.
-        since: the time after which no record is missing, seconds since the epoch.
+        since: the time after which all records are known, seconds since the epoch.
         until: the time up to which the topics were read, seconds since the epoch;
             ``inf`` if they were read just now.
         group: the only group whose records were read; None for all groups.

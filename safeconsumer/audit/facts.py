@@ -2,10 +2,10 @@
 Defines the facts of a journal: flat rows that all rules, views and traces read.
 
 :mod:`safeconsumer.audit.process` creates the facts in one pass over the journal of one
-process; it follows positions, holds and handlers, and reads no other journal. The
-group, the partition and the member are passed along with a fact. Each fact has ``n``
-and ``at``, the number and the time of the entry that shows it. An entry that can be
-judged without other entries is itself a fact. The table in ``design/audit.md`` lists
+process; it tracks positions, holds and handlers, and does not read any other journal.
+The group, the partition and the member are passed along with a fact. Each fact has
+``n`` and ``at``, the number and the time of the entry that shows it. An entry that can
+be judged without other entries is itself a fact. The table in ``design/audit.md`` lists
 the readers of each fact.
 """
 

@@ -5,7 +5,7 @@ The control topics contain the times of holds, by the broker's clock. A member's
 has the times of the member's actions by its own clock, and the difference between that
 clock and the broker's. A converted time may be wrong by the allowed difference, so one
 time is certainly before another only if they differ by more than that. If a member's
-clock leaves the order in doubt, the judge makes no decision.
+clock leaves the order in doubt, the judge does not decide.
 """
 
 import math

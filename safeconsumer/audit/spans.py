@@ -22,7 +22,7 @@ class Spans:
     ends: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, start: int, end: int) -> None:
-        """Add a range; an empty range changes nothing."""
+        """Add a range; an empty range has no effect."""
         if start >= end:
             return
         if self.ends and self.ends[-1] == start:

@@ -366,7 +366,8 @@ def _truncate(end: _End) -> None:
 
 
 def _create_file(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
-    # The file gets its final name after its head is written; a failure leaves no file.
+    # The file gets its final name after its head is written; after a failure there is
+    # no file.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)

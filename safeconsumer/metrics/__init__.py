@@ -18,8 +18,8 @@ install command. For OpenTelemetry, install the extra ``otel`` and call
 
 Events increase the counters; gauges are computed at each scrape. A scrape never takes a
 consumer's lock, and takes a worker's lock only while it counts the worker's records.
-Scrapes work on any thread, while ``poll`` blocks and after ``close``, and metrics add
-no cost per record.
+Scrapes work on any thread, while ``poll`` blocks and after ``close``, and metrics do
+not add any cost per record.
 """
 
 from importlib import import_module

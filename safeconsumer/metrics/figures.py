@@ -43,8 +43,9 @@ class Figures:
     """
     Reads a consumer's values for the table of metrics.
 
-    Reading takes no lock and changes nothing. The values are those of the state that
-    was last applied, so an expired hold still counts until the consumer's next check.
+    Reading does not take a lock and does not change anything. The values are those of
+    the state that was last applied, so an expired hold still counts until the
+    consumer's next check.
 
     Thread rules: any thread, also during ``poll`` and after ``close``.
 

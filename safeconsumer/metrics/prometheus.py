@@ -139,8 +139,8 @@ class Collector(Base):
     Raises:
         MetricsSourceError: as for :meth:`add`.
 
-    Thread rules: any thread; the collector never waits for a ``poll``, takes no lock
-    for longer than a worker needs to count its records, and works after ``close``. The
+    Thread rules: any thread; the collector never waits for a ``poll``, holds a worker's
+    lock only while the worker counts its records, and works after ``close``. The
     collector keeps its sources alive until :meth:`remove`. A forked process does not
     export its parent's sources, because the parent exports them itself.
     """

@@ -100,7 +100,7 @@ class Clients(Protocol):
         """Return a writer of the status topic, which connects later."""
 
     def cluster(self) -> Cluster:
-        """Return the cluster of the topics, which connects later."""
+        """Return a client for queries about topics, which connects later."""
 
 
 MakesClients = Callable[[Mapping[str, str]], Clients]

@@ -134,7 +134,7 @@ class JavaClients:
         return StatusTopic(lambda: _ReportProducer(self, name))
 
     def cluster(self) -> "JavaCluster":
-        """Return the cluster of the topics, which connects later."""
+        """Return a client for queries about topics, which connects later."""
         return JavaCluster(self)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's

@@ -246,7 +246,7 @@ class KeptClient:
 
     def give_back(self, rest: Range) -> None:
         """Keep the client for the next task, which may begin at the end of this range."""
-        if not rest.topic_id:  # a broker before 2.8 reports no topic ids
+        if not rest.topic_id:  # a broker before 2.8 does not report topic ids
             self.close()
             return
         self._idle[self._key, _place(rest)] = self
