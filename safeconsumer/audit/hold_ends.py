@@ -314,8 +314,8 @@ class HoldEnds:
         Return when a whole pause expires; ``inf`` if it does not expire.
 
         A whole pause ends when the first of the pauses that form it ends, and its start
-        is recorded shortly after their calls. Only expiry times that a call named
-        count.
+        is recorded shortly after their calls. Only expiry times that the calls
+        themselves named are used.
         """
         if entry.until is None:
             return math.inf

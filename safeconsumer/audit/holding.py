@@ -407,7 +407,7 @@ class Holds:
         return self._answer(hold) is Answer.YES
 
     def is_over(self, hold: Placed, lift: Lift, number: int, at: float) -> bool:
-        """Return whether a hold had ended before an earlier entry, by this lift."""
+        """Return whether a hold had already ended at an earlier entry, by a lift entry."""
         if not self.is_ended(hold, lift):
             return False
         gone = self._departure(hold)

@@ -263,7 +263,7 @@ def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 
 def written_to(addresses: Iterable[Address]) -> frozenset[str]:
-    """Return the topics to which records were written, by a journal or the topic itself."""
+    """Return the topics that, by a journal or the topic itself, have had records."""
     return frozenset(one.topic for one in addresses if one.group is None)
 
 

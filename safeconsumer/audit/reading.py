@@ -66,8 +66,8 @@ def covering(scope: str) -> Covers:
     to RE2, if RE2 is installed.
 
     Raises:
-        JournalError: the text is not a scope, or is a pattern that needs RE2, which is
-            missing.
+        JournalError: the text is not a scope, or is a pattern that neither Python's
+            ``re`` nor an installed RE2 accepts.
     """
     if scope == _EVERYTHING:
         return lambda _: True

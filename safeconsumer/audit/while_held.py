@@ -97,7 +97,7 @@ class WhileHeld:
         self._started: set[tuple[int, int]] = set()
 
     def note_delivery(self, entry: Deliver, called: int) -> None:
-        """Check a delivery; ``called`` is the first entry that its poll did not yet see."""
+        """Check a delivery; its poll began before the entry with the number ``called``."""
         held = self._holds.standing(self._tp, entry.at, called)
         if held:
             what = f"delivered {entry.count}"

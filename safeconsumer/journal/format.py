@@ -63,14 +63,14 @@ Events of every consumer:
   leaves out topics that were deleted; a commit that failed may still have been stored.
   The client itself may also write a ``seek``: back to records that the journal lists as
   delivered, but that the poll or step could not return;
-- ``hold``, ``lift``: ``scope`` and ``owner`` of a hold that no call states: a hold of
-  an operator or a group, a pause that was handed over, or a whole pause. With ``hold``
-  also ``written``, when the broker appended its record to the control topic, and
-  ``offset``, that record's offset; for other holds ``since``, when the hold was placed,
-  because the entry may be written a little later, and ``until`` if the hold expires.
-  With ``lift`` also ``since``, when the hold ended, and ``why`` if no other process
-  lifted it: it expired, it ended with an ownership, or a ``resume`` of this consumer
-  ended it.
+- ``hold``, ``lift``: ``scope`` and ``owner`` of a hold that no call lists in its
+  ``scopes``: a hold of an operator or a group, a pause that was handed over, or a whole
+  pause. With ``hold`` also ``written``, when the broker appended its record to the
+  control topic, and ``offset``, that record's offset; for other holds ``since``, when
+  the hold was placed, because the entry may be written a little later, and ``until`` if
+  the hold expires. With ``lift`` also ``since``, when the hold ended, and ``why`` if no
+  other process lifted it: it expired, it ended with an ownership, or a ``resume`` of
+  this consumer ended it.
 
 Events of a worker whose consumer keeps a journal; each entry is written before anything
 that follows from it, such as a commit, the next record of a lane, or an event:

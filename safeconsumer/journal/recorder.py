@@ -560,7 +560,7 @@ class Recorder:
     @essential
     def hook(self, event: events.Event) -> None:
         """
-        Write the starts and ends of holds that no call of this process states.
+        Write starts and ends of holds that no call of this process names explicitly.
 
         The starts are those of operators' and the group's holds, of holds that were
         handed over with a partition, and of whole pauses. The ends are those of holds

@@ -371,7 +371,7 @@ def _create_file(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    file = os.open(unfinished, flags, 0o600)  # private, as a journal may contain keys
+    file = os.open(unfinished, flags, 0o600)  # private: a journal may have record keys
     try:
         size = _append(file, unfinished, _json(head))
         unfinished.rename(path)

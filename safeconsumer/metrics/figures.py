@@ -36,7 +36,7 @@ class OtherMember(Protocol):
         """Whether the holds topic is read to its end; None if there is no holds topic."""
 
     def polled_at(self) -> float | None:
-        """Return when the program last asked for records, in seconds since the epoch."""
+        """Return when the program last requested records, in seconds since the epoch."""
 
 
 class Figures:
