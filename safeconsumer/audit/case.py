@@ -423,7 +423,7 @@ class Group:
         return found
 
     def spans_at(self, tp: TopicPartition) -> Iterator[Span]:
-        """Yield the spans of holds that may cover a partition, in order."""
+        """Yield, in order, the spans of holds that may cover a partition."""
         several = (self._spans.get(place, ()) for place in (tp, tp[0], None))
         return (span for _, span in merge(*several, key=itemgetter(0)))
 
@@ -437,7 +437,7 @@ class Group:
         return {tp: frozenset(offsets) for tp, offsets in found.items()}
 
     def targets_of(self, tp: TopicPartition) -> frozenset[int]:
-        """Return the offsets to which operators asked to move a partition of the group."""
+        """Return the offsets to which operators' holds moved a partition for the group."""
         return self._targets.get(tp_text(tp), frozenset())
 
 
@@ -488,7 +488,7 @@ class Case:
 
     @cached_property
     def clocks(self) -> Mapping[str, BrokerTime]:
-        """The conversion of each member's times."""
+        """For each member, the object that converts the member's times to broker times."""
         return {
             name: BrokerTime(self.group.measures(name), one.appended)
             for name, one in self.parts.items()
@@ -496,7 +496,7 @@ class Case:
 
     @cached_property
     def with_wrong_clocks(self) -> frozenset[str]:
-        """The members whose records show that they measured the broker's clock wrongly."""
+        """The members whose measurements of the broker's clock are contradicted."""
         skew = self.settings.clock_skew
         several = self.clocks.items()
         return frozenset(name for name, one in several if one.is_contradicted(skew))
@@ -534,12 +534,12 @@ class Case:
 
     @property
     def targets(self) -> frozenset[int]:
-        """The offsets to which operators asked to move the group."""
+        """The offsets to which operators' holds moved the partition for this group."""
         return self.group.targets_of(self.address.tp)
 
     @cached_property
     def bounds(self) -> Sequence[Bounds]:
-        """The bounds of each hold of the group that may cover the partition."""
+        """The :class:`Bounds` of each hold of the group that may cover the partition."""
         control = self.settings.control
         if control is None or control.trouble:
             return ()

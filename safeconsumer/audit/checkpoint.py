@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def planned(self) -> str:
-        """A sentence with the time of the planning."""
+        """A sentence that says when the batch was planned."""
         return f"batch {self.number} was planned at {_utc(self.at)}"
 
 
@@ -156,7 +156,7 @@ class Move:
         return begin <= self.began and self.batch.at <= end
 
     def __str__(self) -> str:
-        """Return a sentence with the batch and the offsets."""
+        """Return a sentence that names the batch and the offsets."""
         return f"{self.batch.planned}, with the offsets {self.first} to {self.end - 1}"
 
 
@@ -200,7 +200,7 @@ def _each(
     of: re.Pattern[str],
     parse: Callable[[list[int], str], _T],
 ) -> list[_T]:
-    # Parse each file whose path matches.
+    # Parse each file whose path matches a pattern.
     parsed = []
     for path, text in files.items():
         if (found := of.fullmatch(path)) is None:

@@ -84,11 +84,11 @@ class Appended:
 
     @property
     def least_lag(self) -> float:
-        """The smallest delay of all; ``inf`` without a record."""
+        """The smallest delay of all records; ``inf`` if there was no record."""
         return self.lag[-1] if self.lag else math.inf
 
     def lag_at(self, at: float) -> float:
-        """Return the smallest delay up to a time; ``inf`` without a record until then."""
+        """Return the smallest delay up to a time; ``inf`` if there was no record by then."""
         number = bisect_right(self.at, at)
         return self.lag[number - 1] if number else math.inf
 
@@ -126,7 +126,7 @@ class BrokerTime:
         return math.inf if is_behind else at
 
     def about(self, at: float) -> float:
-        """Return the time of the broker's clock, or the member's if that is unknown."""
+        """Return the time of the broker's clock, or the member's time if that is unknown."""
         return self.latest(at) if self.is_measured else at
 
     def is_within(self, at: float, start: float, end: float) -> bool:

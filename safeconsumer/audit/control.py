@@ -27,7 +27,7 @@ from safeconsumer.audit.reading import may_be_scope, partition_of
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
-# The prefix with which members name owners of holds on the holds topic.
+# The prefix that members put before the owner names from the holds topic.
 _OPERATOR = "operator"
 
 _VERSION = 1

@@ -68,7 +68,7 @@ class Lost(Ownership, tag="lost"):
 
 
 class Unseen(Entry, tag="unseen"):
-    """From here on commits for the member may be missing from its journal."""
+    """After this entry, commits for the member may be missing from its journal."""
 
 
 class Committed(Entry, tag="committed"):
@@ -148,7 +148,7 @@ class Transactional(Entry, tag="transactional"):
 
 
 class Moved(Entry, tag="moved"):
-    """The position moved over offsets without a record."""
+    """The position moved past offsets that have no record."""
 
     tp: str
     start: Offset = field(name="from")
@@ -195,13 +195,13 @@ class Lift(Entry, tag="lift"):
 
 
 class Working(Entry, tag="working"):
-    """From here on a worker's handlers get the records."""
+    """After this entry, a worker's handlers get the records."""
 
     order: str
 
 
 class Handle(Entry, tag="handle"):
-    """A handler begins on one record or a ``batch``, given by offsets."""
+    """A handler starts to process one record, or a ``batch`` of offsets."""
 
     tp: str
     offset: Offset
@@ -371,7 +371,7 @@ def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
         found: list[Line] = _entries.decode_lines(text)
     except _BROKEN:
         found = []
-    if len(found) == text.count(b"\n"):  # decode_lines skips empty lines
+    if len(found) == text.count(b"\n"):  # decode_lines() skips empty lines
         return found
     lines = text.split(b"\n")[:-1]
     return (_entry(name, number + at, line) for at, line in enumerate(lines))

@@ -4,9 +4,9 @@ Defines the facts of a journal: flat rows that all rules, views and traces read.
 :mod:`safeconsumer.audit.process` creates the facts in one pass over the journal of one
 process; it tracks positions, holds and handlers, and does not read any other journal.
 The group, the partition and the member are passed along with a fact. Each fact has
-``n`` and ``at``, the number and the time of the entry that shows it. An entry that can
-be judged without other entries is itself a fact. The table in ``design/audit.md`` lists
-the readers of each fact.
+``n`` and ``at``, the number and time of the entry that shows the fact. An entry that
+can be judged without other entries is itself a fact. The table in ``design/audit.md``
+lists the readers of each fact.
 """
 
 import re
@@ -120,7 +120,7 @@ class Delivered(Derived):
 
 
 class Sought(Derived):
-    """A seek chose the first position of an ownership, or a later position below that."""
+    """A seek chose the first position of an ownership, or later moved to a lower position."""
 
     offset: int
 
@@ -192,7 +192,7 @@ class Committed(Derived):
 
     @property
     def call(self) -> int:
-        """The entry that requested the commit, or else the entry of the answer."""
+        """The entry that requested the commit, or else the entry that reports the answer."""
         return self.n if self.asked is None else self.asked
 
 

@@ -4,9 +4,10 @@ Decides whether a cause outside the library may have ended a member's hold.
 A ``lift`` entry in a journal is the library's own claim, so it counts only if something
 outside the library can have ended the hold. ``design/audit.md`` lists these causes for
 each :class:`Kind` of hold. A rebalance gives a partition back in the same generation or
-the next one. It is unknown whether the first join after a lost membership left a
-partition out, because joins without a partition are not in the journal. The holds topic
-shows when an operator's hold ended, so the rules G2 and W10 judge these holds.
+the next one. After a lost membership it is unknown whether the first join omitted a
+partition, because the journal does not contain joins that assigned no partition. The
+holds topic shows when an operator's hold ended, so the rules G2 and W10 judge these
+holds.
 """
 
 import math
@@ -152,7 +153,7 @@ class _OwnedEnds:
 
 
 class HoldEnds:
-    """Follows the events that may end the holds of one member."""
+    """Tracks the events that may end the holds of one member."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _PauseEnds] = {}
@@ -202,7 +203,7 @@ class HoldEnds:
     def _scopes_of(
         self, tps: Iterable[TopicPartition]
     ) -> Iterator[tuple[str, _OwnedEnds]]:
-        # The followed scopes that cover one of these partitions.
+        # Yield the tracked scopes that cover any of these partitions.
         tps = [*tps]
         places: list[TopicPartition | str] = [*tps]
         for place in dict.fromkeys([*places, *(topic for topic, _ in tps)]):

@@ -42,7 +42,7 @@ class Journals:
         found: list[Entry | Other] = []
         for journal in self.opened:
             if journal.member == member:
-                # judged() names the broken line
+                # judged() reports the broken line
                 with suppress(JournalError):
                     upto = takewhile(lambda entry: entry.n <= last, journal.entries)
                     found.extend(entry for entry in upto if entry.n >= first)
@@ -57,7 +57,7 @@ class Journals:
             return lambda _: None
 
         for one in self.opened:
-            with suppress(JournalError):  # judged() names the broken journal
+            with suppress(JournalError):  # judged() reports the broken journal
                 process = Process(one.member, one.group, takes)
                 process.read(one.entries)
         return {tp for tp in named if tp[0]}
@@ -81,7 +81,7 @@ class Journals:
         self, read: Callable[[Source], object], more: Sequence[Source] = ()
     ) -> list[str]:
         """
-        Read every journal with a function; return the reasons for unreadable journals.
+        Call a function on every journal; return the reasons why some cannot be read.
 
         Args:
             read: reads one journal, and raises a JournalError if it is broken somewhere.

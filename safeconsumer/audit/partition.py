@@ -138,7 +138,7 @@ class Partition:
         self._take(entry)
 
     def end(self, n: int, at: float) -> None:
-        """Report the facts that only the end of the journal shows."""
+        """Report the facts that are known only at the end of the journal."""
         self._flush()
         for asked in self._asked.values():
             self._take(asked.fact)
@@ -204,7 +204,7 @@ class Partition:
     # ------------------------------------------------------------ positions
 
     def _leave(self, left_at: int | None) -> None:
-        # Until an entry shows the position, it is unknown.
+        # The position is unknown until an entry shows it.
         self._flush()
         self.position = None
         self._left_at = left_at
@@ -241,8 +241,8 @@ class Partition:
         )
 
     def _note_lowest(self, entry: Fact, position: int) -> None:
-        # Everything below the first target was skipped, so each later target below it
-        # leaves another gap.
+        # The first seek skipped everything below its target, so each later seek to a
+        # lower target leaves another gap.
         if self._lowest is not None and position < self._lowest:
             self._lowest = position
             self._take(facts.Sought(n=entry.n, at=entry.at, offset=position))

@@ -118,7 +118,7 @@ class Process:
             raise JournalError(message) from error
 
     def end(self) -> None:
-        """Report the facts that only the end of the journal shows."""
+        """Report the facts that are known only at the end of the journal."""
         entry = self._last
         if entry is not None:
             for one in self._holds.placed:

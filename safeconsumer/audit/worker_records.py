@@ -53,7 +53,7 @@ class WorkerRecords:
     def __init__(self, take: Callable[[Fact], object], *, is_each: bool) -> None:
         self._take = take
         self._is_each = is_each
-        # offsets that were delivered in this ownership and are not complete
+        # offsets that were delivered in this ownership and are not complete yet
         self._open: set[int] = set()
         # offsets from before a seek: a handler may be processing them, or the worker
         # dropped them
@@ -110,7 +110,7 @@ class WorkerRecords:
         return {one for one in self._left if one < end}
 
     def note_delivery(self, run: Delivered) -> None:
-        """Expect the records of a run to be handled."""
+        """Record that handlers must process the records of a run."""
         if self._next is not None and run.start < self._next:
             self._goes_back(run.start)
         self._next = run.next
@@ -222,7 +222,7 @@ class WorkerRecords:
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
             yield EarlyCommit(n=entry.n, at=entry.at, offset=offset, first=first)
-        # No record can overtake a step that began before all open records.
+        # Forget steps that began before all open records: no record can overtake them.
         low = min(self._open, default=offset)
         if low > self._low:
             self._low = low

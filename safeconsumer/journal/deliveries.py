@@ -62,7 +62,7 @@ class Deliveries:
             yield
             then = offsets
         finally:
-            self._sought.update(offsets)  # a poll may have begun in between
+            self._sought.update(offsets)  # a poll may have begun during the block
             known = ((name, at) for name, at in then.items() if at is not None)
             self.next.update(known)
 

@@ -112,7 +112,7 @@ VERSION = 5
 # The prefix of the commit metadata that name a journal.
 NOTE = "journal:"
 
-# The reasons for the end of a hold that no other process lifted.
+# The reasons why a hold ended that no other process lifted.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
 
 # The reasons why a record is complete although its handler failed.

@@ -396,7 +396,7 @@ class Recorder:
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """
-        Write the difference between the broker's clock and the journal's.
+        Write the difference between the broker's clock and the journal's clock.
 
         Write an entry once a minute, and whenever the new bounds contradict the last
         ones.
@@ -446,7 +446,7 @@ class Recorder:
             self._write_without_raising("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
-        """Write, once, that commits from now on may bypass this journal."""
+        """Write, only once, that later commits may bypass this journal."""
         if not self._has_hidden_commits:
             self._has_hidden_commits = True
             self._write_without_raising("unseen", {})

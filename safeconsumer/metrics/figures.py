@@ -1,4 +1,4 @@
-"""Reads a consumer's figures."""
+"""Reads a consumer's values for metrics."""
 
 import weakref
 from collections import Counter
@@ -33,7 +33,7 @@ class OtherMember(Protocol):
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None if there is no holds topic."""
+        """Whether the holds topic was read to its end; None if there is no holds topic."""
 
     def polled_at(self) -> float | None:
         """Return when the program last requested records, in seconds since the epoch."""
@@ -101,7 +101,8 @@ class Figures:
         return sum(self._ledger.dispatcher.failures.values())
 
     def _holds(self) -> dict[str, float]:
-        # Owners are counted first, because ten thousand holds may have few owners.
+        # Count the holds of each owner first, because ten thousand holds may have few
+        # owners.
         by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
         for owner, count in Counter(hold.owner for hold in self._view().holds).items():
             by_kind[kind_of(owner)] += count

@@ -46,7 +46,7 @@ Value: TypeAlias = "float | Histogram"
 
 METRICS = table.of("consumer", "control", "worker")
 
-# The fields of Stats for a worker's metrics.
+# The field of Stats for each of a worker's metrics.
 _FIELDS = {
     "worker_queued_records": "queued",
     "worker_running_records": "running",
@@ -183,7 +183,7 @@ class Collector(Base):
             )
 
     def describe(self) -> Iterable["Family"]:
-        """Return every possible metric, so that a registry refuses a second collector."""
+        """Return all possible metrics, so that a registry can refuse a second collector."""
         return [family(one) for one in METRICS]
 
     def collect(self) -> Iterator["Family"]:

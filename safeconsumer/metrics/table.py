@@ -86,7 +86,7 @@ class Metric:
 
     @property
     def kind(self) -> Kind:
-        """Prometheus's name for the metric's type."""
+        """The metric's type, as Prometheus names it."""
         if self.is_histogram:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"

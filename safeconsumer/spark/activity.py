@@ -39,7 +39,7 @@ class Activity:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known which partitions a batch reads."""
+        """Whether it is known which partitions the current batch reads."""
         return self.is_planned and not self.is_deciding
 
     def may_read(self, tp: TopicPartition) -> bool:

@@ -162,7 +162,7 @@ class Bridge:
         return {}
 
     class Java:
-        """Names the Java interface of the bridge, for py4j."""
+        """Names the Java interface that the bridge implements, as py4j requires."""
 
         implements: ClassVar = ["java.util.function.BiFunction"]
 

@@ -50,7 +50,7 @@ class HoldsTopic(Protocol):
         """Return the next records; wait for them for at most ``wait_ms`` milliseconds."""
 
     def close(self) -> None:
-        """Close the clients; records that were read stay known. A second call is allowed."""
+        """Close the clients; :attr:`positions` stay as they are. A second call is allowed."""
 
 
 class Cluster(Protocol):

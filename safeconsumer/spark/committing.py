@@ -14,7 +14,7 @@ from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.java_clients import JavaGroup
 from safeconsumer.spark.offsets import Offsets
 
-# Seconds for one commit, and for the last commit at the end.
+# The time limit of a commit in seconds, and that of the last commit at the end.
 _COMMIT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
 # The metadata of each offset that a stream commits begins with this mark.
@@ -27,8 +27,8 @@ class Committer:
     """
     Commits the newest batch's end offsets, on its own thread.
 
-    A failure is reported once, and the next batch commits again: no batch waits for a
-    commit. Each commit first checks whether the group still belongs to the stream
+    A failure is reported once, and the next batch commits again; batches never wait for
+    a commit. Each commit first checks whether the group still belongs to the stream
     alone: other members may have begun to use the group, and while they are briefly
     absent, Kafka accepts any commit. If two streams share a group, only the stream that
     began to commit last continues, as after a restart. If a committer is

@@ -1,4 +1,4 @@
-"""Reads holds from the holds topic in the driver, up to its end at every plan."""
+"""Reads holds from the holds topic in the driver, up to the topic's end at each plan."""
 
 import math
 import threading

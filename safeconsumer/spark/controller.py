@@ -137,8 +137,8 @@ class Controller:
         again reads the partition from ``to`` on. Exactly one query skips the offsets,
         once; other queries that read the partition do not skip them. The progress
         report and an event name the skipped offsets, the owner and the reason, or
-        explain why the skip was refused. The checkpoint keeps the skip, so a batch that
-        runs again skips the same offsets.
+        explain why the skip was refused. The checkpoint stores the skip, so a batch
+        that runs again skips the same offsets.
 
         Args:
             target: one partition: ``"orders:3"``, or a ``TopicPartition``.
@@ -338,7 +338,7 @@ def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
 
 def _checked_timeout(timeout: object) -> float:
     is_number = not isinstance(timeout, bool)
-    # the comparison is false for NaN
+    # for NaN this comparison is false
     if is_number and isinstance(timeout, int | float) and timeout >= 0:
         return timeout
     message = f"timeout must be seconds, 0 or more, not {timeout!r:.60}"

@@ -19,7 +19,7 @@ class StreamEvent(Event):
 
 class PlanChanged(StreamEvent):
     """
-    The next batch holds other partitions than the previous one.
+    The next batch holds different partitions from the previous batch.
 
     Attributes:
         held: the partitions that are held now.

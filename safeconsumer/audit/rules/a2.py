@@ -98,7 +98,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     covered = merged([*(span for one in epochs for span in one.records), *skips])
     if not case.settings.is_drained:
         # Records before the first position of an ownership may have been read before
-        # there were journals. Records after the last delivery may still be delivered,
+        # journals were written. Records after the last delivery may still be delivered,
         # unless the position has passed them and is committed.
         stood = [start for one in epochs for start in one.runs.starts]
         over = (min(one.sure, one.end) for one in epochs if one.sure >= 0)

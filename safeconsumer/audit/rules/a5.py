@@ -21,7 +21,7 @@ _NOT_OWNED = "committed without owning it"
 
 
 def _is_behind(fact: Committed) -> str:
-    # Return why an offset is wrong; "" if it is right.
+    # Return why a committed offset is wrong; "" if it is right.
     if not fact.is_done or fact.is_before:
         return ""
     offset, stood = fact.offset, fact.stood
