@@ -73,7 +73,7 @@ smartquotes = False  # --option is two hyphens
 copybutton_prompt_text = "$ "
 
 
-# Methods by which the parts of this package call each other.
+# Methods that only other parts of this package call.
 _INSIDE = frozenset({"attach", "bridge"})
 _ROOMS = (
     "safeconsumer",
@@ -104,7 +104,7 @@ _REQUIRED = "**Required**"  # sphinx-click's own
 
 
 def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """Escape help texts: ``ssl.*`` starts no emphasis, and ``a@b`` is no address."""
+    """Escape help texts: Keep ``ssl.*`` from becoming emphasis, and ``a@b`` an address."""
     lines[:] = [
         line
         if line.lstrip().startswith("..")
@@ -126,13 +126,13 @@ def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401
 
 
 def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's
-    """Leave out methods by which the parts of this package call each other."""
+    """Leave out methods that only other parts of this package call."""
     _app, _what, name, _found, skips, _options = about
     return skips or name in _INSIDE or None
 
 
 class _WithIssues(SearchEnglish):
-    """Treats ``KAFKA-13463`` and ``KIP-848`` as one word; Sphinx drops numbers."""
+    """Indexes ``KAFKA-13463`` and ``KIP-848`` as one word; Sphinx drops numbers."""
 
     js_splitter_code = (
         "function splitQuery(query) {\n"

@@ -31,7 +31,7 @@ Every command has the same statuses, which its `--help` also lists.
 
 
 def write(folder: Path) -> None:
-    """Write all pages, delete other files, and leave unchanged pages alone."""
+    """Write the pages that have changed, and delete all other files."""
     folder.mkdir(exist_ok=True)
     pages = {
         **_api(),
@@ -111,7 +111,8 @@ Most programs need these calls; each call links to its promise.
 
 | you want to | call |
 |---|---|
-| stop a partition, and let it flow again | {meth}`~safeconsumer.SafeConsumer.pause`, {meth}`~safeconsumer.SafeConsumer.resume` |
+| stop a partition, and continue it later | {meth}`~safeconsumer.SafeConsumer.pause`,
+{meth}`~safeconsumer.SafeConsumer.resume` |
 | stop everything, whatever is assigned | {meth}`~safeconsumer.SafeConsumer.pause_all`, {meth}`~safeconsumer.SafeConsumer.resume_all` |
 | stop for the duration of a block | {meth}`~safeconsumer.SafeConsumer.held` |
 | know what you have paused | {meth}`~safeconsumer.SafeConsumer.paused` |
@@ -168,7 +169,7 @@ def _commands() -> dict[str, str]:
     return {"commands/index.md": "\n".join(index), **pages}
 
 
-# The members of a class that programs use; commands also use others.
+# The members of a class that programs use; this package's commands also use others.
 _MEMBERS = {"Operator": "close, pause, resume"}
 
 

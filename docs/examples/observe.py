@@ -4,9 +4,10 @@ Counts the records that kafka-python delivers from partitions that a program has
 Copy this file; it needs only kafka-python 2.0 or newer. Consumers behave as before, as
 ``class Consumer(ObservedPauses, KafkaConsumer): pass``.
 
-``consumer.leaked`` has the number of records by partition, and each pause that leaks is
-logged once. ``consumer.silent`` has the partitions that were resumed but deliver nothing.
-With prometheus-client you can give leaked records a counter:
+``consumer.leaked`` has the number of leaked records for each partition, and each pause
+that leaks records is logged once. ``consumer.silent`` has the partitions that were
+resumed but do not deliver any records. With prometheus-client you can count leaked
+records:
 
     ObservedPauses.counter = prometheus_client.Counter(
         "paused_records_delivered", "Records of paused partitions.", ["topic"]
@@ -23,18 +24,20 @@ log = logging.getLogger(__name__)
 
 class ObservedPauses:
     """
-    A mixin before ``KafkaConsumer``, which observes the effect of a program's pauses.
+    A mixin for ``KafkaConsumer`` that observes whether a program's pauses work.
 
     A partition counts as paused from ``pause`` until ``resume``, ``assign`` or
-    ``unsubscribe``, or until a rebalance leaves it out. If the program paused all
-    partitions of a topic that ``assignment()`` returned, the whole topic counts as paused
-    until the next ``resume``, including partitions that the program gains later. Records
-    of ``poll(update_offsets=False)`` are not counted, because they are delivered again.
+    ``unsubscribe``, or until a rebalance does not assign it again. If the program
+    paused all partitions of a topic that ``assignment()`` returned, the whole topic
+    counts as paused until the next ``resume``, including partitions that the program
+    gains later. Records of ``poll(update_offsets=False)`` are not counted, because they
+    are delivered again.
 
     Attributes:
         leaked: by partition, the number of records delivered while it was paused.
-        silent: by partition, the number of waiting records, if it was resumed
-            ``silent_after`` seconds ago and has delivered nothing since.
+        silent: by partition, the number of waiting records, if the partition was
+            resumed at least ``silent_after`` seconds ago and has not delivered any
+            record since.
         counter: counts leaked records by topic, if it is set.
         silent_after: the time in seconds after which a partition counts as silent.
     """
@@ -46,9 +49,11 @@ class ObservedPauses:
         self.leaked, self.silent = {}, {}
         self._paused_by_name = set()
         self._paused_topics = set()
-        # The partitions that were paused since the last poll, by all of their topic.
+        # The partitions that were paused since the last poll, by the set of all
+        # assigned partitions of their topic.
         self._named = {}
-        # The times at which partitions were resumed, until they deliver a record.
+        # The times at which partitions were resumed; removed when they deliver a
+        # record.
         self._resumed_at = {}
         self._logged = set()
         super().__init__(*topics, **configs)
@@ -86,8 +91,8 @@ class ObservedPauses:
             named.difference_update(partitions)
         self._forget(partitions)
         self._forget(self._paused_by_name - super().assignment())
-        # A program that resumes the result of paused() means all its pauses, but
-        # kafka-python does not list the partitions that leak.
+        # A program that resumes the result of paused() wants to end all of its pauses,
+        # but paused() does not include the partitions that leak.
         if all(getattr(tp, "is_from_paused", False) for tp in partitions):
             self._forget(self._paused_by_name - super().paused())
         self._logged.intersection_update(self._paused_by_name)
@@ -105,7 +110,8 @@ class ObservedPauses:
         self._named.clear()
         topics = {tp.topic for tp in super().assignment()}
         found = super().poll(timeout_ms, max_records, update_offsets)
-        # If so, a topic whose first partition the poll gained also counts as paused.
+        # In that case a topic whose first partition the poll gained also counts as
+        # paused.
         is_all_paused = bool(topics) and topics <= self._paused_topics
         self._forget_left_out()
         for tp in found if update_offsets else ():
@@ -199,7 +205,8 @@ class AssignedPartition(TopicPartition):
     """
     A partition that ``assignment()`` or ``paused()`` returned.
 
-    It equals a plain ``TopicPartition``, has the same ``repr``, and is pickled as one.
+    The object equals a plain ``TopicPartition``, has the same ``repr``, and is pickled
+    as a plain one.
 
     Attributes:
         siblings: all partitions of its topic that were assigned at that time.

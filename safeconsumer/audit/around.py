@@ -7,7 +7,7 @@ import msgspec
 from safeconsumer.audit.entries import Entry, Other
 
 _BEFORE, _AFTER = 6, 3
-_SHOWN = 8  # items of a long list
+_SHOWN = 8  # the number of items that are shown of a long list
 
 
 Near = Callable[[str, int, int], Iterable[Entry | Other]]
@@ -15,7 +15,7 @@ Near = Callable[[str, int, int], Iterable[Entry | Other]]
 
 def around(near: Near, group: str, member: str, number: int) -> Iterator[str]:
     """
-    Yield lines about an entry, which is marked with ``>``, and the entries around it.
+    Yield a line for an entry, marked with ``>``, and for each of the entries around it.
 
     Args:
         near: returns a member's entries from a first to a last number.

@@ -57,29 +57,31 @@ class Epoch:
 
     Attributes:
         member: the member that owned the partition.
-        owned: the fact that began the ownership; its number is 0 if only records show
-            the ownership.
+        owned: the fact that reports the start of the ownership; its number is 0 if only
+            delivered records show the ownership.
         over: when the ownership ended, or when the journal ended.
         owned_since: when the ownership began; if the partition was given back, when the
             previous ownership began.
         was_lost: whether the membership was lost.
         began: the first position.
-        log: the start of the log, by the broker's first answer to a fetch after that;
-            None if there was no answer before the position moved.
-        runs: the ranges through which the position moved.
-        peeked: the ranges that peeks read, from the position at that time.
-        first: the time of the first record, perhaps during a peek, and its offset.
-        delivered_at: the time of the first record outside of peeks; without a record,
-            the start of the ownership.
+        log: the start of the log, from the broker's first answer to a fetch after the
+            position was set; None if the position moved before that.
+        runs: the ranges of offsets that the position passed.
+        peeked: the ranges of offsets that peeks read, each from the position at that
+            time.
+        first: the time and the offset of the first record, which a peek may have
+            delivered.
+        delivered_at: the time of the first record that was not peeked; without such a
+            record, the start of the ownership.
         records: the offsets of the delivered records.
-        sought: if a seek chose the first position, that position and each later target
-            of a seek below all earlier ones.
+        sought: if a seek chose the first position, that position, and every later seek
+            target that is lower than all before it.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
-        given_up: the offsets of records that a worker gave up.
+        given_up: the offsets of records that a worker dropped.
         sure: the highest offset that was committed before any seek; -1 if there was no
-            commit.
-        has_committed: whether a commit of the ownership was acknowledged.
+            such commit.
+        has_committed: whether a commit in this ownership was acknowledged.
     """
 
     member: str
@@ -103,7 +105,7 @@ class Epoch:
 
     @property
     def end(self) -> int:
-        """The highest position that was reached; -1 if no record was delivered."""
+        """The highest position of the ownership; -1 if no record was delivered."""
         return max(self.runs.ends, default=-1)
 
     @property
@@ -112,7 +114,7 @@ class Epoch:
         return self.began is not None and self.began.how in {"seek", "reset"}
 
     def lacked_commit(self, group: str | None) -> bool:
-        """Return whether the reset rule chose the start, as no offset was committed."""
+        """Return whether the reset rule set the start because no offset was committed."""
         if self.began is None or self.began.how != "broker":
             return False
         answered = self.began.answered
@@ -120,11 +122,11 @@ class Epoch:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the group's generation at its start is known."""
+        """Whether the group's generation at the start of the ownership is known."""
         return self.owned.generation is not None and self.owned.generation >= 0
 
     def is_since(self, other: "Epoch") -> bool:
-        """Return whether this is the given ownership, or is known to be a later one."""
+        """Return whether this is the given ownership, or certainly a later one."""
         if self.member == other.member:
             return self.owned.at >= other.owned.at
         both = [(one.generation or 0, one.at) for one in (self.owned, other.owned)]
@@ -135,15 +137,15 @@ class Commits:
     """
     The commits of a member that a broker may return later, by ownership.
 
-    An acknowledged commit replaces the commits of its ownership that were answered
-    before it was requested.
+    An acknowledged commit replaces earlier commits of its ownership whose answers had
+    arrived before it was requested.
     """
 
     def __init__(self) -> None:
         self._by_own: dict[int, list[Committed]] = {}
 
     def add(self, fact: Committed) -> None:
-        """Add a commit, once its answer is known."""
+        """Add a commit whose answer is known."""
         known = self._by_own.setdefault(fact.own or 0, [])
         if fact.is_done:
             asked = fact.call
@@ -151,7 +153,7 @@ class Commits:
         known.append(fact)
 
     def of(self, own: int) -> Sequence[Committed]:
-        """Return the commits of the ownership that an entry began; 0 for earlier commits."""
+        """Return the commits of the ownership that entry ``own`` began; 0: earlier ones."""
         return self._by_own.get(own, ())
 
     def last(self, own: int) -> Committed | None:
@@ -166,12 +168,13 @@ class Commits:
 
 class Part:
     """
-    The facts about one member and one partition.
+    The facts about one member on one partition.
 
     Args:
         member: names the member.
         keeps_moments: whether to keep :attr:`delivered`, :attr:`begun` and
-            :attr:`appended`, for groups with holds; each moment takes sixteen bytes.
+            :attr:`appended`, which is needed only for groups with holds; each entry
+            takes sixteen bytes.
 
     Attributes:
         member: names the member.
@@ -179,16 +182,16 @@ class Part:
         commits: the member's commits.
         unplaced: acknowledged commits that were made while the position was unknown.
         late: commits after the partition was revoked.
-        under: deliveries, and starts of handlers, under holds.
+        under: deliveries and handler starts while the partition was held.
         auto_resets: positions that the client's reset rule set.
-        resets: entries of ownerships that began at an operator's target.
+        resets: the entries that report ownerships which began at an operator's target.
         delivered: the times of deliveries, with the first offsets.
-        begun: the times when handlers began, with the offsets.
-        appended: how long after their append records were delivered.
+        begun: the times at which handlers began, with the offsets.
+        appended: the delays between the append of records and their delivery.
         done: offsets that are complete.
-        marks: the kinds of facts that qualify everything that the member did.
-        last_at: when a record was last delivered, or a handler last began; ``-inf`` if
-            neither happened.
+        marks: the kinds of facts in :data:`MARKS` that the member's journal contains.
+        last_at: the time of the last delivery or handler start; ``-inf`` if there was
+            neither.
     """
 
     def __init__(self, member: str, *, keeps_moments: bool) -> None:
@@ -231,17 +234,17 @@ class Part:
         }
 
     def epoch_at(self, entry: int) -> Epoch | None:
-        """Return the ownership of an entry, or the last one that ended before it."""
+        """Return the ownership at an entry, or the last one that ended before that entry."""
         before = (one for one in reversed(self.epochs) if one.owned.n <= entry)
         return next(before, None)
 
     @property
     def is_working(self) -> bool:
-        """Whether a worker's handlers get the records."""
+        """Whether the member passes its records to a worker's handlers."""
         return entries.Working in self.marks
 
     def take(self, fact: Fact) -> None:
-        """Take the next fact, in the journal's order."""
+        """Add the next fact; facts arrive in the journal's order."""
         take = self._takers.get(type(fact))
         if take is not None:
             take(fact)
@@ -265,7 +268,7 @@ class Part:
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = fact.at, fact.first
-        if fact.is_peek:  # the position does not move, but the records may be committed
+        if fact.is_peek:  # the position stays, but peeked records may be committed
             start = fact.start if fact.stood is None else min(fact.stood, fact.start)
             epoch.peeked.add(start, fact.next)
         else:
@@ -322,7 +325,7 @@ class Part:
 @define
 class Acknowledged:
     """
-    Records that brokers acknowledged to producers, or that a topic has.
+    Records that brokers acknowledged to producers, or that a topic contains.
 
     Attributes:
         written: the offsets of these records.
@@ -334,7 +337,7 @@ class Acknowledged:
     kept: int | None = None
 
     def take(self, fact: Fact) -> None:
-        """Take a run of records, or the first offset of the log."""
+        """Add a range of acknowledged records, or the first offset of the log."""
         if isinstance(fact, entries.Kept):
             self.kept = max(self.kept or 0, fact.first)
         elif isinstance(fact, entries.Acked):
@@ -350,7 +353,7 @@ class Acknowledged:
 
 class Reader:
     """
-    The holds that one member of a group read, and the measures of its clock.
+    The holds that one member of a group read, and its clock measurements.
 
     Attributes:
         read: the holds that the member read, by scope and owner.
@@ -364,7 +367,7 @@ class Reader:
         self.end = 0
 
     def take(self, fact: Fact) -> None:
-        """Take a fact about the group."""
+        """Add a fact about the group."""
         if isinstance(fact, Hold):
             self.read.setdefault((fact.scope, fact.owner or ""), []).append(fact)
         elif isinstance(fact, entries.Clock):
@@ -376,12 +379,13 @@ class Reader:
 @frozen(slots=False)
 class Group:
     """
-    The members of one group, for all its cases.
+    The members of one group; all cases of the group share this object.
 
     Attributes:
         name: the name of the group; None if no journal names it.
         settings: the assumptions.
-        readers: the members by name, each with the group's holds that it read.
+        readers: for each member, by its name, the holds of the group that the member
+            read.
     """
 
     name: str | None
@@ -403,13 +407,14 @@ class Group:
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:
-        """The holds that members read but that the holds topics lack."""
+        """The holds that members read but that are missing from the holds topics."""
         control = self.settings.control
         return [] if control is None else [*self.readings.not_in(control, self.name)]
 
     @cached_property
     def _spans(self) -> Mapping[TopicPartition | str | None, Sequence[Numbered]]:
-        # The spans of holds, by the only partition or topic that the scope can cover.
+        # The time spans of holds, by the only partition or topic that the hold's scope
+        # can cover.
         found: dict[TopicPartition | str | None, list[Numbered]] = {}
         control = self.settings.control
         for number, span in enumerate(() if control is None else control.spans):
@@ -418,7 +423,7 @@ class Group:
         return found
 
     def spans_at(self, tp: TopicPartition) -> Iterator[Span]:
-        """Yield the spans of holds that may cover a partition, in order."""
+        """Yield, in order, the spans of holds that may cover a partition."""
         several = (self._spans.get(place, ()) for place in (tp, tp[0], None))
         return (span for _, span in merge(*several, key=itemgetter(0)))
 
@@ -432,7 +437,7 @@ class Group:
         return {tp: frozenset(offsets) for tp, offsets in found.items()}
 
     def targets_of(self, tp: TopicPartition) -> frozenset[int]:
-        """Return the offsets to which operators asked to move a partition of the group."""
+        """Return the offsets to which operators' holds moved a partition for the group."""
         return self._targets.get(tp_text(tp), frozenset())
 
 
@@ -464,12 +469,12 @@ class Case:
 
     @cached_property
     def epochs(self) -> list[Epoch]:
-        """The ownerships; those of each member are in order."""
+        """All ownerships; those of each member are in order."""
         return [epoch for one in self.parts.values() for epoch in one.epochs]
 
     @property
     def is_working(self) -> bool:
-        """Whether some member has a worker."""
+        """Whether any member has a worker."""
         return any(one.is_working for one in self.parts.values())
 
     def covers(self, scope: str) -> bool | None:
@@ -483,7 +488,7 @@ class Case:
 
     @cached_property
     def clocks(self) -> Mapping[str, BrokerTime]:
-        """The conversion of each member's times."""
+        """For each member, the object that converts the member's times to broker times."""
         return {
             name: BrokerTime(self.group.measures(name), one.appended)
             for name, one in self.parts.items()
@@ -491,7 +496,7 @@ class Case:
 
     @cached_property
     def with_wrong_clocks(self) -> frozenset[str]:
-        """The members whose records show that they measured the broker's clock wrongly."""
+        """The members whose measurements of the broker's clock are contradicted."""
         skew = self.settings.clock_skew
         several = self.clocks.items()
         return frozenset(name for name, one in several if one.is_contradicted(skew))
@@ -518,23 +523,23 @@ class Case:
         return nlargest(2, found)
 
     def most_of_others(self, member: str) -> int:
-        """Return the highest offset that other members may have committed; -1 without one."""
+        """Return the highest offset that other members may have committed, or -1."""
         return next((most for most, name in self._highest if name != member), -1)
 
     @cached_property
     def most_of_producers(self) -> int:
-        """The highest position of members whose offsets a producer commits; else -1."""
+        """The highest position of members whose offsets a producer commits, or -1."""
         several = (one for one in self.parts.values() if entries.Unseen in one.marks)
         return max((own.end for one in several for own in one.epochs), default=-1)
 
     @property
     def targets(self) -> frozenset[int]:
-        """The offsets to which operators asked to move the group."""
+        """The offsets to which operators' holds moved the partition for this group."""
         return self.group.targets_of(self.address.tp)
 
     @cached_property
     def bounds(self) -> Sequence[Bounds]:
-        """The bounds of each hold of the group that may cover the partition."""
+        """The :class:`Bounds` of each hold of the group that may cover the partition."""
         control = self.settings.control
         if control is None or control.trouble:
             return ()
@@ -572,7 +577,8 @@ class Case:
     @cached_property
     def hidden_group(self) -> str:
         """The reason why members may have been in different groups; "" if they were not."""
-        # Members that name a generation were in a group, but perhaps in different ones.
+        # Members whose journal has a generation were in a group, but perhaps in
+        # different groups.
         if not self.address.group:
             for epoch in self.epochs:
                 if epoch.is_numbered:

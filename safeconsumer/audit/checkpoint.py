@@ -1,15 +1,15 @@
 """
-Judges a Spark stream by its checkpoint and the holds topic: S1.
+Judges whether a Spark stream obeyed holds, by its checkpoint and the holds topic: S1.
 
 For each batch Spark's offset log has a file ``offsets/N``: ``v1``, then a line of JSON
-with ``batchTimestampMs``, then a line for each source, for Kafka
-``{"orders":{"0":10}}``: the offsets at which the batch ends. Spark writes the time
-after it has requested the end offsets from each source, so the planning of a batch
-began before that time, and after the time of the previous batch. ``sources/I/0`` has
-the offsets at which the first batch begins. Spark deletes the files of old batches
+with ``batchTimestampMs``, then a line for each source with the offsets at which the
+batch ends, for Kafka ``{"orders":{"0":10}}``. Spark takes this time after it has
+requested the end offsets from each source, so the planning of a batch began before its
+own time and after the time of the previous batch. ``sources/I/0`` contains the offsets
+at which the first batch begins. Spark deletes the files of old batches
 (``spark.sql.streaming.minBatchesToRetain``, 100). The stream itself writes
-``sources/I/skips/N``: offsets that batch N skipped on request, without reading their
-records.
+``sources/I/skips/N``: the offsets that batch N skipped on request, without reading
+their records.
 
 | the batch moves a partition's offsets, and | S1 |
 |---|---|
@@ -17,7 +17,7 @@ records.
 | its planning surely began, and ended, under one hold | violated |
 | its time is within a hold, near one of its ends | not judged |
 
-The times of batches are by the driver's clock, those of holds by the broker's.
+Batches have times of the driver's clock, holds have times of the broker's clock.
 """
 
 import json
@@ -39,10 +39,11 @@ from safeconsumer.errors.base import CheckpointError, JournalError
 CHECK = "S1"
 BASIS = "the stream's offset log and the broker's times, within the allowance"
 
-# Seconds by which the driver's clock may be wrong, as in streams (clockSkewMs).
+# Seconds by which the driver's clock may be wrong; streams use the same default
+# (clockSkewMs).
 _DOUBT = 30.0
-# Seconds that planning may take: Kafka's clients give up after one minute, the source
-# after three attempts.
+# The maximum number of seconds that planning may take: Kafka's clients give up after
+# one minute, the source after three attempts.
 _LONGEST_PLAN = 600.0
 _VERSION = "v1"
 _BATCH = re.compile(r"(?:.*/)?offsets/(\d{1,18})")
@@ -53,13 +54,13 @@ _SKIPS = re.compile(r"(?:.*/)?sources/(\d{1,9})/skips/(\d{1,18})")
 _BROKEN = (
     ArithmeticError,
     LookupError,
-    OSError,  # for a time that the system cannot represent
+    OSError,  # a time that the operating system cannot represent
     RecursionError,
     TypeError,
     ValueError,
 )
 
-# A source's place in the query, and a partition that the source reads.
+# The index of a source in the query, and a partition that the source reads.
 Place = tuple[int, TopicPartition]
 Offsets = Mapping[Place, int]
 _T = TypeVar("_T")
@@ -83,7 +84,7 @@ class Batch:
 
     @property
     def planned(self) -> str:
-        """A sentence with the time of the planning."""
+        """A sentence that says when the batch was planned."""
         return f"batch {self.number} was planned at {_utc(self.at)}"
 
 
@@ -95,8 +96,8 @@ class Skip:
     Attributes:
         batch: the number of the batch.
         place: the source and the partition.
-        at: the offset that would have been read next.
-        to: the offset that is read next instead.
+        at: the offset at which the batch would have started without the skip.
+        to: the offset at which the batch starts instead.
     """
 
     batch: int
@@ -113,7 +114,7 @@ class Checkpoint:
     Attributes:
         name: names the stream in findings.
         batches: the batches, in order.
-        starts: the offsets at which the very first batch begins, as far as they are
+        starts: the offsets at which the stream's first batch begins, as far as they are
             known.
         skips: the offsets that batches skipped, in order.
     """
@@ -127,14 +128,15 @@ class Checkpoint:
 @frozen(kw_only=True)
 class Move:
     """
-    The records of one partition in one batch.
+    The offsets of one partition that one batch reads.
 
     Attributes:
         batch: the batch.
         began: a time before the start of the planning, by the driver's clock.
         first: the offset of the first record.
         end: the offset after the last record.
-        is_alone: whether the previous batch is known.
+        is_alone: whether the previous batch is known, so that the move belongs to this
+            batch alone.
     """
 
     batch: Batch
@@ -144,17 +146,17 @@ class Move:
     is_alone: bool
 
     def may_be_under(self, span: Span, skew: float) -> bool:
-        """Return whether the batch may have been planned while a scope was held."""
+        """Return whether the batch may have been planned during a span of a hold."""
         earliest = self.batch.at if self.is_alone else self.began
         return span.start - skew < self.batch.at and earliest < span.end + skew
 
     def is_under(self, span: Span, doubt: float) -> bool:
-        """Return whether the planning surely began, and ended, while a scope was held."""
+        """Return whether the planning certainly began and ended during a span of a hold."""
         begin, end = span.start + doubt, span.end - doubt
         return begin <= self.began and self.batch.at <= end
 
     def __str__(self) -> str:
-        """Return a sentence with the batch and the offsets."""
+        """Return a sentence that names the batch and the offsets."""
         return f"{self.batch.planned}, with the offsets {self.first} to {self.end - 1}"
 
 
@@ -168,7 +170,7 @@ def checkpoint_of(name: str, files: Mapping[str, str]) -> Checkpoint:
             ``sources/I/skips/N``, by its path.
 
     Raises:
-        CheckpointError: there is no batch, or a file cannot be understood.
+        CheckpointError: there is no batch, or a file cannot be parsed.
     """
     batches = sorted(_each(name, files, _BATCH, _batch), key=lambda batch: batch.number)
     sources = {source for batch in batches for source, _ in batch.ends}
@@ -187,7 +189,7 @@ def checkpoint_of(name: str, files: Mapping[str, str]) -> Checkpoint:
 
 
 def _source(path: str) -> int | None:
-    # Return the place of the source to which a file belongs.
+    # Return the index of the source to which a file belongs.
     found = _START.fullmatch(path) or _SKIPS.fullmatch(path)
     return None if found is None else int(found[1])
 
@@ -198,7 +200,7 @@ def _each(
     of: re.Pattern[str],
     parse: Callable[[list[int], str], _T],
 ) -> list[_T]:
-    # Parse each file whose path matches.
+    # Parse each file whose path matches a pattern.
     parsed = []
     for path, text in files.items():
         if (found := of.fullmatch(path)) is None:
@@ -226,7 +228,7 @@ def _batch(numbers: list[int], text: str) -> Batch:
     for source, line in enumerate((first, *others)):
         ends.update(_offsets(source, line))
     at = int(json.loads(facts)["batchTimestampMs"]) / 1000
-    datetime.fromtimestamp(at, UTC)  # raises if the number is not a time
+    datetime.fromtimestamp(at, UTC)  # this call raises if the number is not a time
     return Batch(number=numbers[0], at=at, ends=ends)
 
 
@@ -252,7 +254,7 @@ def _skips(numbers: list[int], text: str) -> list[Skip]:
 
 
 def _offsets(source: int, line: str) -> dict[Place, int]:
-    # Sources other than Kafka's write other texts, which may also be JSON.
+    # Sources other than Kafka's write other formats, which may also be JSON.
     document = json.loads(line) if line.startswith("{") else None
     topics = document.items() if isinstance(document, dict) else ()
     if not all(
@@ -315,9 +317,9 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
         began = max(last.at, batch.at - _LONGEST_PLAN) if is_alone else last.at
         positions = _positions(last, batch, checkpoint.skips)
         for place, end in batch.ends.items():
-            # A new partition that is held begins at 0. The start is unknown for the
-            # first remaining batch, and for the very first batch if its starts are
-            # missing.
+            # A new partition that is held starts at 0. The start is unknown for the
+            # oldest batch that Spark still keeps, and for the stream's first batch if
+            # the file with its starts is missing.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
             first = positions.get(place, 0)
             if is_known and first < end:
@@ -338,7 +340,8 @@ def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
 
 
 def _of(tp: TopicPartition, spans: Iterable[Span]) -> list[tuple[Span, str]]:
-    # Return the spans that cover a partition, or may cover it, with the reason.
+    # Return the hold spans that cover a partition, and those that may cover it, with
+    # the reason.
     found = []
     for span in spans:
         try:
@@ -384,7 +387,7 @@ def _held(span: Span) -> str:
 
 
 def _unknown(moves: list[Move], control: Control, group: str, skew: float) -> str:
-    # Return why the known holds do not suffice for a verdict; "" if they do.
+    # Return why the known holds are not enough for a verdict; "" if they are.
     if control.trouble or not moves:
         return control.trouble
     if not control.is_about(group):

@@ -1,12 +1,13 @@
 """
-Converts times of a member's clock into times of the broker's clock, by measurements.
+Converts times of a member's clock into times of the broker's clock.
 
-A member with ``control=`` writes by how much the broker's clock is ahead of its own, at
-least and at most. Between two of these entries the bounds of either may apply, because
-the clock of journals stops while a machine is suspended. Without such entries the judge
-trusts the member's clock if ``--clock-skew`` gives the possible difference between
-clocks. Otherwise the judge only knows that a record was appended before it was
-delivered, and assumes that the member's clock is not behind.
+A member with ``control=`` measures the minimum and maximum by which the broker's clock
+is ahead of its own, and writes them into its journal. Between two of these entries the
+bounds of both may apply, because a journal's clock stops while the machine is
+suspended. Without such entries the judge trusts the member's clock if ``--clock-skew``
+gives the largest difference between clocks. Without that option the judge only knows
+that a record was appended before it was delivered, and assumes that the member's clock
+is not behind.
 """
 
 import math
@@ -18,17 +19,17 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.entries import Clock
 
-# Seconds; a time that is known this exactly can be compared with another.
+# Seconds; a time that is known this precisely can be compared with another time.
 _WELL = 1.0
 
 
 @define
 class Measures:
     """
-    The bounds that one member measured, by the times of its clock.
+    The bounds that one member measured, with the times of the measurements.
 
     Attributes:
-        at: the times of the measurements.
+        at: the times of the measurements, by the member's clock.
         lower: the lower bounds of the broker's lead over the member's clock.
         upper: the upper bounds of that lead.
         smallest: the smallest of the lower bounds; ``inf`` if nothing was measured.
@@ -64,30 +65,30 @@ class Measures:
         return min(self.lower[near]), max(self.upper[near])
 
 
-# The measurements of a member whose clock is trusted, within the judge's allowance.
+# The measurements for a member whose clock is trusted, within ``--clock-skew``.
 AT_ITS_WORD = Measures(array("d", [0.0]), array("d", [0.0]), array("d", [0.0]))
 
 
 @define
 class Appended:
-    """The smallest delay so far from a record's append to its delivery, in seconds."""
+    """The smallest delays between the append of a record and its delivery, over time."""
 
     at: "array[float]" = field(factory=lambda: array("d"))
     lag: "array[float]" = field(factory=lambda: array("d"))
 
     def add(self, at: float, written: float) -> None:
-        """Note a record that the broker appended at a known time."""
+        """Record the delivery of a record that the broker appended at a known time."""
         if not self.lag or at - written < self.lag[-1]:
             self.at.append(at)
             self.lag.append(at - written)
 
     @property
     def least_lag(self) -> float:
-        """The smallest delay of all; ``inf`` without a record."""
+        """The smallest delay of all records; ``inf`` if there was no record."""
         return self.lag[-1] if self.lag else math.inf
 
     def lag_at(self, at: float) -> float:
-        """Return the smallest delay up to a time; ``inf`` without a record until then."""
+        """Return the smallest delay up to a time; ``inf`` if there was no record by then."""
         number = bisect_right(self.at, at)
         return self.lag[number - 1] if number else math.inf
 
@@ -110,7 +111,8 @@ class BrokerTime:
 
         Args:
             at: the time of the member's clock.
-            by: records that were delivered up to this time count; None for ``at``.
+            by: only records that were delivered up to this time are used; None means
+                ``at``.
         """
         if self.is_measured:
             return at + self.measures.around(at)[0]
@@ -124,7 +126,7 @@ class BrokerTime:
         return math.inf if is_behind else at
 
     def about(self, at: float) -> float:
-        """Return the time of the broker's clock, or the member's if that is unknown."""
+        """Return the time of the broker's clock, or the member's time if that is unknown."""
         return self.latest(at) if self.is_measured else at
 
     def is_within(self, at: float, start: float, end: float) -> bool:
@@ -132,18 +134,18 @@ class BrokerTime:
         return start < self.earliest(at) and self.latest(at) < end
 
     def window(self, start: float, end: float) -> tuple[float, float]:
-        """Return the member's times that may be between two times of the broker's clock."""
+        """Return the range of the member's times that may lie between two broker times."""
         if self.is_measured:
             return start - self.measures.largest, end - self.measures.smallest
         return start + self.appended.least_lag, end
 
     def is_contradicted(self, skew: float) -> bool:
         """
-        Return whether records or later measurements show that a measurement is wrong.
+        Return whether records or other measurements show that a measurement is wrong.
 
-        Records are appended before they are delivered. The clock of a journal stops
-        while its machine is suspended, so the lead of the broker's clock never shrinks,
-        except by the difference between the clocks of brokers.
+        Records are appended before they are delivered. A journal's clock stops while
+        its machine is suspended, so the broker's clock can only gain on it, except for
+        the difference between the clocks of two brokers.
         """
         ahead = [*zip(self.measures.at, self.measures.upper, strict=True)]
         if ahead:

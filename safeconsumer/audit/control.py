@@ -1,15 +1,16 @@
 """
-Decodes the control topics' records for the judge, and finds when groups were held.
+Decodes the control topics' records for the judge, and computes when groups were held.
 
 This module shares no code with the modules that write and obey these records. A key is
 ``version, group, owner, scope``, joined by NUL; a value is JSON with ``ttl_ms``; a
-record without a value lifts the hold. Times are those at which the broker appended the
-records, so all spans are by one clock. Within a topic the order of its log counts.
+record without a value lifts the hold. All times are those at which the broker appended
+the records, so all spans use one clock. Records of one topic are ordered by their
+offsets.
 
-Kafka's log cleaner removes a record once a later record of its key exists, and leaves
-its offset without a record. So the log is complete from the record after the last such
-offset on; before that the log only shows which holds were in force. The delay of the
-cleaner, ``min.compaction.lag.ms``, proves nothing: it may have been shorter before.
+Kafka's log cleaner removes a record once a later record with the same key exists, and
+leaves a gap at its offset. So the log is complete from the record after the last gap;
+before that, the log only shows which holds were in force. The cleaner's delay,
+``min.compaction.lag.ms``, proves nothing, because it may have been shorter in the past.
 """
 
 import json
@@ -26,7 +27,7 @@ from safeconsumer.audit.reading import may_be_scope, partition_of
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
-# The prefix with which members name owners of holds on the holds topic.
+# The prefix that members put before the owner names from the holds topic.
 _OPERATOR = "operator"
 
 _VERSION = 1
@@ -34,7 +35,7 @@ _VERSIONS = re.compile("[1-9][0-9]{0,8}")
 _KEY_FIELDS = 3
 _EVERYTHING = "@all"
 
-# A larger key or value does not belong to a control record.
+# A record with a larger key or value is not a control record.
 _MAX_KEY_BYTES = 20_000
 _MAX_VALUE_BYTES = 64 * 1024
 _MAX_GROUP = 1024
@@ -52,12 +53,12 @@ class Record:
         group: the consumer group.
         holder: the owner of the hold as members name it, such as ``operator:alice``.
         scope: the scope that the record's key names.
-        covers: the held partitions, in scope notation.
+        covers: the partitions that the hold covers, in scope notation.
         at: when the broker appended the record, seconds since the epoch.
         is_held: whether the record places a hold; if not, it lifts the hold.
         end: when the hold expires; ``inf`` if it does not expire.
-        more: the other fields of the key: its version, and fields of a later version. A
-            key that differs in these fields belongs to another hold.
+        more: the other fields of the key: its version, and fields of a later version.
+            Records whose keys differ in these fields belong to different holds.
         targets: partitions, such as ``orders:3``, with the offsets to which the hold
             moves the group while it is in force.
     """
@@ -76,7 +77,7 @@ class Record:
 @frozen(kw_only=True)
 class Span:
     """
-    A time in which a scope of a group was held without a break, by the broker's clock.
+    A period in which a scope of a group was held without a gap, by the broker's clock.
 
     Attributes:
         group: the consumer group.
@@ -105,16 +106,16 @@ class Control:
     The content of the control topics, as far as they were read.
 
     Attributes:
-        spans: the times in which a scope was held, sorted.
-        since: the time from which no record is missing, seconds since the epoch.
+        spans: the periods in which a scope was held, sorted.
+        since: the time after which all records are known, seconds since the epoch.
         until: the time up to which the topics were read, seconds since the epoch;
             ``inf`` if they were read just now.
         group: the only group whose records were read; None for all groups.
         groups: the groups of the records that were read.
         trouble: the reason why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
-        targets: the offsets to which operators moved groups, and the times in which the
-            hold was in force, by the broker's clock.
+        targets: the offsets to which operators moved groups, and the periods in which
+            these holds were in force, by the broker's clock.
     """
 
     spans: tuple[Span, ...] = ()
@@ -131,21 +132,21 @@ class Control:
         return self.group in {None, group}
 
     def may_lack(self, at: float, skew: float) -> bool:
-        """Return whether a time is later than that up to which the topics were read."""
+        """Return whether the topics may not have been read up to a time."""
         return at > self.until - skew
 
 
 @frozen
 class Place:
     """
-    The place of a record in a topic's log.
+    The position of a record in a topic's log.
 
     Attributes:
         offset: the record's offset.
         at: when the broker appended the record, seconds since the epoch.
         key: the record's key.
-        goes_on: whether the record continues an earlier one of its key, because it
-            lifts or extends the hold.
+        goes_on: whether the record lifts or extends a hold that an earlier record with
+            the same key placed.
     """
 
     offset: int
@@ -156,14 +157,15 @@ class Place:
 
 def complete_since(places: Iterable[Place], end: int, now: float) -> float:
     """
-    Return the time from which no record of a topic is missing; 0 if none ever was.
+    Return the time after which no record of a topic is missing; 0 if none is missing.
 
-    Any record may have been at an offset that has no record now. A hold that is lifted,
-    or extended, without the record that placed it may have been in force until then.
+    An offset without a record may have had any record. If a record lifts or extends a
+    hold and the record that placed the hold is missing, the hold may have been in force
+    until then.
 
     Args:
         places: the topic's records, in order.
-        end: the offset after the last record, which may have been removed.
+        end: the topic's end offset; records just before it may have been removed.
         now: seconds since the epoch.
     """
     since, following = 0.0, 0
@@ -185,9 +187,9 @@ class Topic:
     Attributes:
         name: the topic's name.
         timestamp_type: ``LogAppendTime`` if the records have the broker's times,
-            ``CreateTime`` if they have their writers' times; None if the topic's
+            ``CreateTime`` if they have the producers' times; None if the topic's
             settings are unknown.
-        complete_since: the time from which no record was compacted away, seconds since
+        complete_since: the time after which no record was compacted away, seconds since
             the epoch; None if the topic's settings are unknown.
     """
 
@@ -237,7 +239,7 @@ def control_of(
 
 
 def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> Place:
-    """Return the place of a record of any kind."""
+    """Return the position of a record, whatever the record contains."""
     try:
         document = json.loads(value or b"{}")
     except (ValueError, RecursionError):
@@ -248,10 +250,10 @@ def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> 
 
 def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
     """
-    Return a control record; None if it is another record, which members ignore.
+    Return a decoded record; None if it is no control record, so members ignore it.
 
-    A record of a later version is a hold without an end. The hold covers everything if
-    the key has more fields, or a scope that cannot be read.
+    A record of a later version counts as a hold without an end. If its key has more
+    fields, or its scope cannot be parsed, the hold covers everything.
     """
     fields = _fields(key)
     end = math.inf if value is None else _end(value, at)
@@ -272,7 +274,7 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
 
 
 def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
-    # _end() has already parsed the value. A hold with an end moves no partition.
+    # _end() has already parsed the value. A hold with an end does not move partitions.
     document = json.loads(value)
     reset = document.get("reset") if document.get("ttl_ms") is None else None
     to = reset.get("to") if isinstance(reset, dict) else None
@@ -283,7 +285,7 @@ def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
             for topic, several in pairs.items()
             for partition, offset in several
         )
-    except (TypeError, ValueError):  # members do not move a partition then
+    except (TypeError, ValueError):  # in this case members do not move the partition
         return ()
 
 
@@ -344,7 +346,7 @@ def holds_of(records: Iterable[Record]) -> tuple[Span, ...]:
     """
     Return the spans of holds, from all records in the order of each topic's log.
 
-    A hold that is placed again while it is in force continues, with its new limit.
+    A hold that is placed again while it is in force continues, with the new end.
     """
     standing: dict[tuple[object, ...], Span] = {}
     over: list[Span] = []
@@ -370,7 +372,7 @@ def targets_of(
     records: Iterable[Record],
 ) -> dict[Target, list[tuple[float, float]]]:
     """
-    Return the targets of holds and their times, from all records in each log's order.
+    Return the reset targets of holds and their periods, from records in log order.
 
     A record that places a hold again replaces the earlier record and its targets.
     """
@@ -413,7 +415,7 @@ def from_history(name: str, text: str) -> Control:
     Read the output of ``safeconsumer history -o json``.
 
     Args:
-        name: the name of the document in errors.
+        name: the name of the document in error messages.
         text: the output.
 
     Raises:

@@ -2,12 +2,13 @@
 Turns journals into facts and judges them, on Spark's executors.
 
 The work has two steps, with a shuffle between them. :func:`take_apart` joins the lines
-of each process, and turns them into facts. :func:`judge_cases` judges each group and
+of each process and converts them into facts. :func:`judge_cases` judges each group and
 partition by the facts about it. Both functions call the same code as the plain command,
-so the verdicts are the same. They need the judge's modules, attrs, msgspec and pyarrow.
+so the verdicts are the same. They need only the judge's modules, attrs, msgspec and
+pyarrow.
 
 Memory: a task of the first step copies the journals of one process at a time to its
-disk, and has some 10,000 facts in memory. A task of the second step has the state of
+disk, and has some 10,000 facts in memory. A task of the second step keeps the state of
 one case and one Arrow batch in memory.
 """
 
@@ -30,14 +31,14 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Source
 from safeconsumer.errors.base import JournalError
 
-# The columns of lines: the process that wrote the line, its file, the file's size in
+# The columns of a line: the process that wrote the line, its file, the file's size in
 # bytes, and the line without its newline, as bytes.
 LINES = ("process", "file", "size", "line")
 
-# The columns of facts: the address, as JSON and in separate columns; the member; the
-# fact's place among the facts of the process; its kind, and the whole fact as JSON. If
-# the address is REPORT, the row has a report on the journals of one process instead of
-# a fact.
+# The columns of a fact: the address, as JSON and in separate columns; the member; the
+# fact's index among the facts of the process; its kind, and the whole fact as JSON. If
+# the address is REPORT, the row has a report about the journals of one process instead
+# of a fact.
 FACTS = {
     "address": "string",
     "group": "string",
@@ -50,16 +51,16 @@ FACTS = {
 }
 REPORT = ""
 
-# The columns of needs: an address, a case that needs the facts about it, and whether a
-# journal or the topic itself shows the records that were written to the topic of the
-# case.
+# The columns of a need: an address, a case that needs the facts about that address, and
+# whether a journal or the topic itself shows which records were written to the case's
+# topic.
 NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 
-# The columns of answers: the report's rows on a case, as JSON, or a report on the journals
-# of a process. A journal that could not be read is a row without a check.
+# The columns of an answer: the result rows for a case, as JSON, or a report about the
+# journals of a process. A journal that could not be read is a row without a check.
 ANSWERS = {"rows": "string", "report": "string"}
 
-_TOGETHER = 10_000  # entries that are read before their facts are passed on
+_TOGETHER = 10_000  # entries to read before their facts are passed on
 
 
 def take_apart(batches: Iterable[Any]) -> Iterator[Any]:
@@ -67,11 +68,11 @@ def take_apart(batches: Iterable[Any]) -> Iterator[Any]:
     Turn journals into facts.
 
     Args:
-        batches: Arrow's record batches with :data:`LINES`, sorted by process, file and
-            place in the file.
+        batches: Arrow's record batches with the columns of :data:`LINES`, sorted by
+            process, file and line.
 
     Yields:
-        Record batches with :data:`FACTS`.
+        Record batches with the columns of :data:`FACTS`.
     """
     return _batches(_split(_rows(batches, LINES)), FACTS)
 
@@ -80,7 +81,7 @@ def rows_about(
     journal: Source, broken: Callable[[str], object]
 ) -> Iterator[tuple[object, ...]]:
     """
-    Yield rows with :data:`FACTS` for a journal.
+    Yield rows with the columns of :data:`FACTS` for a journal.
 
     Args:
         journal: the journal.
@@ -121,7 +122,7 @@ def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
             one partition.
 
     Yields:
-        Record batches with :data:`NEEDS`.
+        Record batches with the columns of :data:`NEEDS`.
     """
     texts = {text for (text,) in _rows(batches, ("address",))}
     addresses = {address_of(text) for text in texts - {REPORT}}
@@ -144,7 +145,7 @@ def judge_cases(batches: Iterable[Any], *, settings: Settings) -> Iterator[Any]:
         settings: the assumptions of the judge.
 
     Yields:
-        Record batches with :data:`ANSWERS`.
+        Record batches with the columns of :data:`ANSWERS`.
     """
     rows = _rows(batches, ("case", "is_written", "address", "member", "fact"))
     return _batches(_answers(rows, settings), ANSWERS)
@@ -189,7 +190,7 @@ def _split(lines: Iterable[tuple[Any, ...]]) -> Iterator[tuple[object, ...]]:
 
 
 def _copied(lines: Iterable[tuple[Any, ...]], folder: Path) -> dict[str, Path]:
-    # Return the copy of each file, by its name.
+    # Return the local copy of each file, by the file's name.
     copies: dict[str, Path] = {}
     for (name, size), own in groupby(lines, itemgetter(1, 2)):
         copy = copies[name] = folder / str(len(copies))

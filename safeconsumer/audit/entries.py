@@ -2,8 +2,8 @@
 Decodes the lines of a journal into typed entries.
 
 The format is defined in :mod:`safeconsumer.journal.format`. Types are checked while a
-line is decoded. Events, fields and calls that this version does not know are ignored:
-another program of the same format may write more.
+line is decoded. Events, fields and calls that this version does not know are ignored,
+because another program that uses the same format may write more of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,14 +22,14 @@ _MAX_OFFSET = 2**63 - 1
 
 Count = Annotated[int, Meta(ge=0)]
 Position = Annotated[int, Meta(ge=0, le=_MAX_OFFSET)]
-# The largest offset of a record: another record may follow.
+# The largest valid offset of a record, so that the offset after it is also valid.
 Offset = Annotated[int, Meta(ge=0, lt=_MAX_OFFSET)]
 Id = int | str
 
 
 class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
     """
-    One line of a journal, which is never changed.
+    One line of a journal; no code modifies an entry.
 
     Attributes:
         n: the number of the entry in the journal of its process.
@@ -46,21 +46,21 @@ class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
 
 
 class Ownership(Entry):
-    """An ownership of partitions begins or ends."""
+    """The ownership of some partitions begins or ends."""
 
     partitions: list[str]
     generation: int | None = None
 
 
 class Assigned(Ownership, tag="assigned"):
-    """Ownerships begin in a ``cluster``; ``topics`` are the ids of topics, by name."""
+    """Ownerships begin; ``cluster`` is the cluster's id, ``topics`` has topic ids by name."""
 
     topics: dict[str, str | None] | None = None
     cluster: str | None = None
 
 
 class Revoked(Ownership, tag="revoked"):
-    """Ownerships end in a rebalance, or by an ``assign`` or ``unsubscribe``."""
+    """Ownerships end in a rebalance, or by a call to ``assign`` or ``unsubscribe``."""
 
 
 class Lost(Ownership, tag="lost"):
@@ -68,18 +68,18 @@ class Lost(Ownership, tag="lost"):
 
 
 class Unseen(Entry, tag="unseen"):
-    """From here on commits for the member may be missing from its journal."""
+    """After this entry, commits for the member may be missing from its journal."""
 
 
 class Committed(Entry, tag="committed"):
-    """The commits at which ownerships begin; None if nothing is committed."""
+    """The committed offsets at which ownerships begin; None if nothing is committed."""
 
     offsets: dict[str, Position | None]
     notes: dict[str, str] = {}
 
 
 class Clock(Entry, tag="clock"):
-    """The least and the most seconds by which the broker's clock is ahead."""
+    """The minimum and maximum number of seconds by which the broker's clock is ahead."""
 
     least: float
     most: float
@@ -93,14 +93,14 @@ class Begins(Entry, tag="begins"):
 
 
 class LogStart(Entry, tag="log_start"):
-    """The start of the log, by a broker's answer after a position was out of range."""
+    """The start of the log, from a broker's answer after a position was out of range."""
 
     tp: str
     first: Position
 
 
 class Deliver(Entry, tag="deliver"):
-    """A run of records that a poll, or a step of an iteration, returned."""
+    """Consecutive records that a poll, or a step of an iteration, returned."""
 
     tp: str
     start: Offset = field(name="from")
@@ -117,7 +117,7 @@ class Deliver(Entry, tag="deliver"):
 
     @property
     def has_sound_gaps(self) -> bool:
-        """Whether the gaps lie between the first and the last offset, in order."""
+        """Whether the gaps are sorted, and lie between the first and the last offset."""
         at = self.first
         for start, end in self.gaps or ():
             if not at < start < end <= self.last:
@@ -127,7 +127,7 @@ class Deliver(Entry, tag="deliver"):
 
 
 class Reset(Entry, tag="reset"):
-    """The ownership begins at an offset to which an operator's hold moves the partition."""
+    """The ownership begins at the offset to which an operator's hold moves the partition."""
 
     tp: str
     offset: Position
@@ -142,13 +142,13 @@ class Named(Entry, tag="named"):
 
 
 class Transactional(Entry, tag="transactional"):
-    """A batch of a transaction was read; transactions leave offsets without a record."""
+    """A batch of a transaction was read, so some offsets may have no record."""
 
     tp: str
 
 
 class Moved(Entry, tag="moved"):
-    """The position moved over offsets without a record."""
+    """The position moved past offsets that have no record."""
 
     tp: str
     start: Offset = field(name="from")
@@ -175,7 +175,7 @@ class Return(Call, tag="return"):
 
 
 class Hold(Entry, tag="hold"):
-    """A hold that no call of the process names is in force."""
+    """A hold that no call of this process placed is in force."""
 
     scope: str
     owner: str | None = None
@@ -195,13 +195,13 @@ class Lift(Entry, tag="lift"):
 
 
 class Working(Entry, tag="working"):
-    """From here on a worker's handlers get the records."""
+    """After this entry, a worker's handlers get the records."""
 
     order: str
 
 
 class Handle(Entry, tag="handle"):
-    """A handler begins on one record or a ``batch``, given by offsets."""
+    """A handler starts to process one record, or a ``batch`` of offsets."""
 
     tp: str
     offset: Offset
@@ -239,7 +239,7 @@ class Dropped(Entry, tag="dropped"):
 
 
 class Running(Entry, tag="running"):
-    """The offsets by partition that handlers are working on."""
+    """The offsets that handlers are working on, by partition."""
 
     records: dict[str, list[Offset]]
 
@@ -261,7 +261,7 @@ class Kept(Entry, tag="kept"):
 
 class Other(Struct, frozen=True, kw_only=True):
     """
-    One line of an event that this version does not know.
+    A line whose event this version does not know.
 
     Attributes:
         n: as in :class:`Entry`.
@@ -276,7 +276,7 @@ class Other(Struct, frozen=True, kw_only=True):
 
 class End(Struct, frozen=True):
     """
-    The last line of a part that has a next part.
+    The last line of a part that is followed by another part.
 
     Attributes:
         part: the number of the next part.
@@ -299,7 +299,7 @@ class Head(Struct, frozen=True, kw_only=True):
         at: when the file began.
         began: when the journal began; None if that is the same.
         part: the number of this part; 1 for the first or only one.
-        after: the number of the last entry before this part.
+        after: the number of the last entry in the previous part.
     """
 
     journal: int
@@ -332,16 +332,17 @@ Decoder = msgspec.json.Decoder[Any]
 _entries = Decoder(reduce(or_, EVENTS.values()))
 _others, _ends, _heads, _any = Decoder(Other), Decoder(End), Decoder(Head), Decoder()
 
-# Decoding errors, including those for bytes that are not text and for endless brackets.
+# Decoding errors, including those for bytes that are not text and for too deeply nested
+# brackets.
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def head_of(name: str, line: bytes) -> Head:
     """
-    Decode a journal's first line; ``name`` is for errors.
+    Decode a journal's first line; ``name`` names the file in error messages.
 
     Raises:
-        JournalError: the line is not a first line, or is of another version.
+        JournalError: the line is not the head of a journal, or has another version.
     """
     found = _decoded(name, 1, line, _any)
     if not isinstance(found, dict) or "journal" not in found:
@@ -359,18 +360,18 @@ def head_of(name: str, line: bytes) -> Head:
 
 def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
     """
-    Decode whole lines; ``number`` is the first one's number in its file.
+    Decode complete lines; ``number`` is the number of the first line in its file.
 
     Raises:
-        JournalError: a line is broken; the message has its file and number, the path of
-            the field and the type that it should have. The lines before it are yielded
-            first.
+        JournalError: a line is broken; the message has the line's file and number, the
+            path of the field and the type that the field should have. The lines before
+            the broken line are yielded first.
     """
     try:
         found: list[Line] = _entries.decode_lines(text)
     except _BROKEN:
         found = []
-    if len(found) == text.count(b"\n"):  # decode_lines skips empty lines
+    if len(found) == text.count(b"\n"):  # decode_lines() skips empty lines
         return found
     lines = text.split(b"\n")[:-1]
     return (_entry(name, number + at, line) for at, line in enumerate(lines))

@@ -2,11 +2,11 @@
 Defines the facts of a journal: flat rows that all rules, views and traces read.
 
 :mod:`safeconsumer.audit.process` creates the facts in one pass over the journal of one
-process; it follows positions, holds and handlers, and reads no other journal. The
-group, the partition and the member are passed along with a fact. Each fact has ``n``
-and ``at``, the number and the time of the entry that shows it. An entry that can be
-judged without other entries is itself a fact. The table in ``design/audit.md`` lists
-the readers of each fact.
+process; it tracks positions, holds and handlers, and does not read any other journal.
+The group, the partition and the member are passed along with a fact. Each fact has
+``n`` and ``at``, the number and time of the entry that shows the fact. An entry that
+can be judged without other entries is itself a fact. The table in ``design/audit.md``
+lists the readers of each fact.
 """
 
 import re
@@ -29,7 +29,7 @@ def _event_of(name: str) -> str:
 
 
 class Derived(Entry, tag=_event_of):
-    """A fact that no single entry has."""
+    """A fact that no single entry states."""
 
 
 class Owned(Derived):
@@ -37,7 +37,7 @@ class Owned(Derived):
     An ownership begins.
 
     Attributes:
-        is_back: whether the same or the next generation gave the partition back, so
+        is_back: whether the partition came back in the same or the next generation, so
             that no other member can have owned it in between.
     """
 
@@ -56,7 +56,7 @@ class Released(Derived):
 
 class Positioned(Derived):
     """
-    An ownership has its first position.
+    The first position of an ownership is known.
 
     Attributes:
         offset: the position.
@@ -65,8 +65,8 @@ class Positioned(Derived):
             ``records`` if only records show it.
         answered: the committed offset in the broker's answer; -1 if nothing is
             committed, None if the journal has no answer.
-        by: the note of that commit.
-        asked: the entry with that answer; 0 without an answer.
+        by: the metadata of that commit.
+        asked: the number of the entry with that answer; 0 without an answer.
     """
 
     offset: int
@@ -86,11 +86,11 @@ class Delivered(Derived):
         last: the last offset.
         next: the position after the records.
         count: the number of records.
-        gaps: offsets between first and last that no record had.
-        stood: the position that all earlier entries show; None if it is not known.
+        gaps: offsets between ``first`` and ``last`` that have no record.
+        stood: the position according to all earlier entries; None if it is not known.
         is_owned: whether the partition was owned.
-        is_peek: whether the position does not move, so that the records are delivered
-            again.
+        is_peek: whether the poll left the position unchanged, so that the records will
+            be delivered again.
         asked: when the poll began.
         written: when the broker appended the first record.
         created: the producer's time of the first record.
@@ -120,7 +120,7 @@ class Delivered(Derived):
 
 
 class Sought(Derived):
-    """A seek chose the first position of an ownership, or a later position below that."""
+    """A seek chose the first position of an ownership, or later moved to a lower position."""
 
     offset: int
 
@@ -134,7 +134,7 @@ class Skipped(Derived):
 
 class AutoReset(Derived):
     """
-    The client set another position by its reset rule.
+    The client changed the position by its reset rule.
 
     Attributes:
         is_sought: whether there was a seek since the last record.
@@ -150,13 +150,13 @@ class AutoReset(Derived):
 
     @property
     def is_over_deleted(self) -> bool:
-        """Whether a broker has confirmed that the log no longer had the position."""
+        """Whether a broker confirmed that the old position was no longer in the log."""
         return self.log is not None and self.start < self.log
 
 
 class Committed(Derived):
     """
-    A commit was acknowledged, or had no answer.
+    A commit was acknowledged, was refused, or never got an answer.
 
     Attributes:
         asked: the number of the call's entry; None if the journal has no call.
@@ -164,16 +164,17 @@ class Committed(Derived):
         answered: when the answer arrived; None without an answer.
         offset: the committed offset.
         is_done: whether the broker acknowledged the commit.
-        is_owned: whether the partition was owned at the call.
+        is_owned: whether the member owned the partition at the call.
         stood: the position at the call; None if it was not known.
         floor: the end of the last record below the highest offset that was committed
             before in the ownership, since the last seek; that offset if no entry shows
             the record, and -1 if no offset was committed.
-        is_before: whether its records were delivered before the last seek.
-        is_first: whether no seek preceded the commit in its ownership.
-        departed_in: the generation that had revoked the partition; None if it was not
-            revoked.
-        own: the entry that began the ownership; None if there was no ownership yet.
+        is_before: whether the committed records were delivered before the last seek.
+        is_first: whether there was no seek in the ownership before the commit.
+        departed_in: the generation in which the partition had been revoked; None if it
+            was not revoked.
+        own: the number of the entry that began the ownership; None if there was no
+            ownership yet.
     """
 
     asked: int | None
@@ -191,12 +192,12 @@ class Committed(Derived):
 
     @property
     def call(self) -> int:
-        """The entry that requested the commit, or else the entry of the answer."""
+        """The entry that requested the commit, or else the entry that reports the answer."""
         return self.n if self.asked is None else self.asked
 
 
 class EarlyCommit(Derived):
-    """A commit was requested beyond a record that is not complete."""
+    """A commit was requested beyond a record that was not complete."""
 
     offset: int
     first: int
@@ -209,11 +210,11 @@ class HandlerBegan(Derived):
     Attributes:
         offset: the handler's record, or the first of several.
         last: the last record.
-        unknown: offsets of the handler that are already complete, or were not
+        unknown: offsets of the handler that were already complete, or were not
             delivered.
-        busy: records of the same lane on which other handlers were working.
-        after: a later record of the lane that had begun before.
-        over: an earlier record of the lane that is not complete.
+        busy: records of the same lane that other handlers were working on.
+        after: a later record of the lane whose handler had already begun.
+        over: an earlier record of the lane that was not complete.
     """
 
     offset: int
@@ -233,7 +234,7 @@ class Done(Derived):
 
 class GivenUp(Derived):
     """
-    A worker gave records up because its program sought past them.
+    A worker dropped records because its program called ``seek`` past them.
 
     Attributes:
         own: the number of the ownership, counted from 0.
@@ -246,7 +247,7 @@ class GivenUp(Derived):
 
 class UnderHold(Derived):
     """
-    A member delivered records, or began a handler, under holds.
+    A member delivered records, or began a handler, while the partition was held.
 
     Attributes:
         check: the rule that forbids the action.
@@ -274,7 +275,7 @@ class UnderHold(Derived):
 
 class OwnHold(Derived):
     """
-    A hold of the member, or one that it read, ended, or was in force at the end.
+    A hold that the member placed or read has ended, or was in force to the end.
 
     Attributes:
         lifetime: the ``lifetime=`` of the call, if a call placed the hold.
@@ -297,7 +298,7 @@ class OpenSeek(Derived):
 
 
 class JournalEnd(Derived):
-    """The journal ends; ``last_at`` is the last delivery or start of a handler."""
+    """The journal ends; ``last_at`` is the time of the last delivery or handler start."""
 
     last_at: float | None = None
 
@@ -326,5 +327,5 @@ def encoded(fact: Fact) -> str:
 
 
 def decoded(text: str) -> Fact:
-    """Return the fact that :func:`encoded` has encoded."""
+    """Return the fact from the output of :func:`encoded`."""
     return _decoder.decode(text)

@@ -13,7 +13,7 @@ from safeconsumer.audit.reading import TopicPartition
 @frozen(order=True)
 class Address:
     """
-    The subject of an entry: a case, which is judged, or a subject that cases share.
+    The subject of a fact: a case, or a group or topic that several cases share.
 
     Attributes:
         group: the consumer group, "" without a group; None for every group, as for the
@@ -28,7 +28,7 @@ class Address:
 
     @property
     def is_case(self) -> bool:
-        """Whether the address is one group and one partition, which can be judged."""
+        """Whether the address is a case: one group and one partition."""
         return self.group is not None and self.topic != ""
 
     @property
@@ -38,7 +38,7 @@ class Address:
 
 
 class Basis(StrEnum):
-    """The evidence on which a finding rests; the value describes it for people."""
+    """The evidence on which a finding rests; the value is its human-readable description."""
 
     ORDER = "the order of one process's entries"
     OFFSETS = "offsets"
@@ -50,18 +50,20 @@ class Basis(StrEnum):
 @frozen(kw_only=True)
 class Finding:
     """
-    One promise that was broken.
+    A broken promise.
 
     Attributes:
         check: the check, one of :data:`safeconsumer.audit.results.CHECKS`.
-        member: the member that broke the promise; "" for several members together.
+        member: the member that broke the promise; "" if several members broke it
+            together.
         offset: the first offset concerned, or None.
-        evidence: the evidence of the journal, in one sentence.
+        evidence: the evidence from the journals, in one sentence.
         basis: the kind of evidence.
         at: the time of the violation, seconds since the epoch; None if it is unknown.
         entry: the number of the entry that shows the violation; None if several entries
             show it.
-        more: the times of repetitions, with the numbers of the entries that show them.
+        more: the times of further violations, with the numbers of the entries that show
+            them.
     """
 
     check: str
@@ -77,7 +79,7 @@ class Finding:
     def of_entry(
         cls, check: str, member: str, fact: Fact, offset: int | None, evidence: str
     ) -> "Finding":
-        """Return the finding that one entry of a member's journal shows."""
+        """Return the finding that one entry of a member's journal proves."""
         return cls(
             check=check,
             member=member,
@@ -90,7 +92,7 @@ class Finding:
 
     @property
     def each(self) -> "Iterator[Finding]":
-        """The finding and its repetitions, as separate findings."""
+        """The first violation and all further ones, as separate findings."""
         yield self if not self.more else evolve(self, more=Moments())
         for at, entry in self.more:
             evidence = f"entry {entry}: as in entry {self.entry}"

@@ -1,11 +1,11 @@
 """
 Determines when members had to obey holds of their group, for G2 and W10.
 
-The control topics have the times of holds, by the broker's clock. A member's journal
+The control topics contain the times of holds, by the broker's clock. A member's journal
 has the times of the member's actions by its own clock, and the difference between that
-clock and the broker's. Converted times may be wrong by the allowance: one time is
-before another only if they differ by more. The judge decides nothing that a member's
-clock leaves in doubt.
+clock and the broker's. A converted time may be wrong by the allowed difference, so one
+time is certainly before another only if they differ by more than that. If a member's
+clock leaves the order in doubt, the judge does not decide.
 """
 
 import math
@@ -27,21 +27,21 @@ Key = tuple[str, str]
 A hold's scope and its owner.
 """
 
-# Seconds by which two texts of the same time of a broker may differ.
+# Seconds by which two representations of the same broker time may differ.
 _ROUNDING = 0.001
 
 
 @frozen(kw_only=True)
 class Bounds:
     """
-    The time in which members certainly had to obey a hold, by the broker's clock.
+    The period in which members certainly had to obey a hold, by the broker's clock.
 
     Attributes:
         span: when the hold was in force, by the broker's clock.
         known: the time from which on a new ownership must obey the hold from its first
             record.
-        late: the time by which every member has read the hold.
-        end: the end of the hold.
+        late: the time from which every member must obey the hold.
+        end: the time until which members certainly had to obey the hold.
     """
 
     span: Span
@@ -65,7 +65,7 @@ class Bounds:
 @frozen(kw_only=True)
 class Lacking:
     """
-    A hold that a member read but that the holds topics lack.
+    A hold that a member read but that is missing from the holds topics.
 
     Attributes:
         key: the scope and the holder of the hold.
@@ -80,7 +80,7 @@ class Lacking:
 
 class Readings:
     """
-    The times at which members read holds; from then on all members can read them.
+    The times at which members read holds; any member can read a hold from then on.
 
     Args:
         members: the holds that each member read.
@@ -108,7 +108,7 @@ class Readings:
 
     def not_in(self, control: Control, group: str | None) -> Iterator[Lacking]:
         """
-        Yield each hold that a member read and that the holds topics do not have.
+        Yield each hold that a member read but that is missing from the holds topics.
 
         Holds that are older than the time from which the topics are complete may have
         been compacted away.
@@ -129,7 +129,7 @@ class Readings:
                     break
 
     def first(self, span: Span, skew: float) -> float:
-        """Return when a hold was first read by a measured clock, or ``inf``."""
+        """Return when a member with a measured clock first read a hold, or ``inf``."""
         read = self._by_key.get((span.scope, span.holder), [])
         begin = bisect_left(read, span.start - skew, key=lambda one: one[0])
         for number in range(begin, len(read)):
@@ -142,5 +142,5 @@ class Readings:
 
 
 def has_record(span: Span, written: float) -> bool:
-    """Return whether the record that was appended then belongs to a span."""
+    """Return whether a record that was appended at ``written`` belongs to a span."""
     return span.start - _ROUNDING <= written <= span.end + _ROUNDING

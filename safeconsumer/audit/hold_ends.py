@@ -1,12 +1,13 @@
 """
 Decides whether a cause outside the library may have ended a member's hold.
 
-A ``lift`` in a journal is the library's own claim. It counts only with a cause outside
-the library; ``design/audit.md`` lists these causes for each :class:`Kind` of hold. A
-rebalance gives a partition back in the same generation or the next one. It is unknown
-whether the first join after a lost membership left a partition out, because joins
-without a partition are not in the journal. The holds topic shows when an operator's
-hold ended, so G2 and W10 judge such holds.
+A ``lift`` entry in a journal is the library's own claim, so it counts only if something
+outside the library can have ended the hold. ``design/audit.md`` lists these causes for
+each :class:`Kind` of hold. A rebalance gives a partition back in the same generation or
+the next one. After a lost membership it is unknown whether the first join omitted a
+partition, because the journal does not contain joins that assigned no partition. The
+holds topic shows when an operator's hold ended, so the rules G2 and W10 judge these
+holds.
 """
 
 import math
@@ -25,13 +26,13 @@ from safeconsumer.audit.reading import (
     tp_of,
 )
 
-# The owner of holds by plain calls.
+# The owner of holds that calls without ``owner=`` place.
 _APP = "app"
 
-# Seconds by which rounding may shift the time of an entry about the past.
+# Seconds by which rounding may shift a time in the past that an entry reports.
 _ROUNDING = 0.001
 
-# Seconds that may pass between the moment from which a call counts and its entry.
+# Seconds that may pass between the start of a pause and the entry that reports it.
 _ENTRY_DELAY = 1.0
 
 
@@ -46,7 +47,7 @@ class Kind(StrEnum):
 
 
 class Answer(Enum):
-    """Whether a lift has a cause."""
+    """Whether a cause outside the library has ended a hold."""
 
     YES = auto()
     NO = auto()
@@ -57,8 +58,9 @@ def gives_back(before: int | None, now: int | None) -> bool:
     """
     Return whether no other member can have owned a partition between two generations.
 
-    This holds for the same and the next generation: the answer to a follower that joins
-    again may have the generation that the follower already knows.
+    That is certain if the two generations are the same, or if the second directly
+    follows the first. They can be the same because a follower that rejoins may be
+    answered with the generation that it already knows.
     """
     if before is None or now is None:
         return False
@@ -71,14 +73,14 @@ class Departure:
     The end of an ownership.
 
     Attributes:
-        number: the number of the entry about it.
+        number: the number of the entry that reports the end.
         at: the time of that entry.
         generation: the generation in which the ownership began, if it is known.
         is_lost: whether the membership was lost.
         joins: the number of earlier entries about gained partitions.
         is_partial: whether the member kept other partitions, which happens only in a
             cooperative rebalance.
-        is_by_unsubscribe: whether a call of ``unsubscribe`` was running.
+        is_by_unsubscribe: whether a call to ``unsubscribe`` was in progress.
     """
 
     number: int
@@ -90,7 +92,7 @@ class Departure:
     is_by_unsubscribe: bool = False
 
     def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
-        """Return whether an assignment gives the partition back without another owner."""
+        """Return whether an assignment returns the partition with no owner in between."""
         if self.is_lost:
             return Answer.UNKNOWN if joins == self.joins else Answer.NO
         is_back = gives_back(self.generation, entry.generation)
@@ -100,12 +102,12 @@ class Departure:
 @define
 class _PauseEnds:
     """
-    The state on which the end of a partition's pause depends, by numbers of entries.
+    The state that decides whether a partition's pause has ended, by entry numbers.
 
     Attributes:
         is_owned: whether the member owns the partition.
-        generation: the generation in which the member gained it.
-        departure: the last end of the partition's ownership.
+        generation: the generation in which the member gained the partition.
+        departure: the most recent end of an ownership of the partition.
         ended: every pause that was requested before this entry has ended.
         perhaps: every pause that was requested before this entry may have ended.
     """
@@ -124,8 +126,10 @@ class _OwnedEnds:
 
     Attributes:
         owned: the partitions of the scope that the member owns.
-        left: the end of the last of these ownerships, while the member owns none.
-        ended: the last such end after which no partition was given back.
+        left: the end of the last of these ownerships; None while the member owns any of
+            the partitions.
+        ended: the most recent ``left`` after which the member gained partitions that
+            another member may have owned in between.
     """
 
     owned: set[TopicPartition]
@@ -149,23 +153,23 @@ class _OwnedEnds:
 
 
 class HoldEnds:
-    """Follows the events that may end the holds of one member."""
+    """Tracks the events that may end the holds of one member."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
-        # Holds that last while their scope is owned, by the place of the scope.
+        # Holds that last while their scope is owned, by the scope's topic or partition.
         self._owned: dict[TopicPartition | str | None, dict[str, _OwnedEnds]] = {}
-        self._ending: set[object] = set()  # running calls that end pauses
-        self._unsubscribing: set[object] = set()  # running calls of ``unsubscribe``
-        self._freed, self._freed_at = -1, -1.0  # the last return of an ending call
-        # The future ends that pauses named, and the times of these calls, by topic.
+        self._ending: set[object] = set()  # calls in progress that end pauses
+        self._unsubscribing: set[object] = set()  # calls to ``unsubscribe`` in progress
+        self._freed, self._freed_at = -1, -1.0  # the last return of an ``_ending`` call
+        # The expiry times that pauses named, each with the time of its call, by topic.
         self._named: dict[str, dict[float, float]] = {}
 
     # ------------------------------------------------------------ entries
 
     def note_gain(self, entry: Assigned) -> frozenset[TopicPartition]:
-        """Note that ownerships begin; return the partitions that were given back."""
+        """Record new ownerships; return the partitions that had no other owner in between."""
         answers = {
             tp: self._comes_back(tp, entry) for tp in map(tp_of, entry.partitions)
         }
@@ -183,8 +187,8 @@ class HoldEnds:
         return back
 
     def _has_really_left(self, tp: TopicPartition) -> bool:
-        # In a cooperative rebalance, and by ``unsubscribe``, an ownership ends when the
-        # partition is revoked, whatever the next generation brings.
+        # A cooperative rebalance, or ``unsubscribe``, ends an ownership when the
+        # partition is revoked, even if the next generation returns the partition.
         departure = self._partitions[tp].departure
         if departure is None:
             return False
@@ -199,7 +203,7 @@ class HoldEnds:
     def _scopes_of(
         self, tps: Iterable[TopicPartition]
     ) -> Iterator[tuple[str, _OwnedEnds]]:
-        # The followed scopes that cover one of these partitions.
+        # Yield the tracked scopes that cover any of these partitions.
         tps = [*tps]
         places: list[TopicPartition | str] = [*tps]
         for place in dict.fromkeys([*places, *(topic for topic, _ in tps)]):
@@ -210,7 +214,7 @@ class HoldEnds:
 
     def _come_back(self, one: _PauseEnds, back: Answer, entry: Assigned) -> None:
         left = -1 if one.departure is None else one.departure.number
-        # a join has left the partition out, perhaps a join that gained no partition
+        # a join did not assign the partition, perhaps a join that assigned no partition
         if back is Answer.NO:
             one.ended, one.perhaps = max(one.ended, left), entry.n
         elif back is Answer.UNKNOWN:
@@ -221,7 +225,7 @@ class HoldEnds:
             one.ended = max(one.ended, self._freed)
 
     def note_departure(self, entry: Ownership) -> None:
-        """Note that ownerships end."""
+        """Record that ownerships have ended."""
         is_lost = isinstance(entry, Lost)
         left = dict.fromkeys(map(tp_of, entry.partitions))
         owned = (tp for tp, one in self._partitions.items() if one.is_owned)
@@ -243,7 +247,7 @@ class HoldEnds:
 
     def follow(self, scope: str) -> None:
         """
-        Follow the ends of a hold that lasts while its scope is owned.
+        Start to track when a hold ends that lasts while its scope is owned.
 
         Raises:
             JournalError: the scope cannot be read here.
@@ -261,7 +265,7 @@ class HoldEnds:
                 yield tp
 
     def note_call(self, entry: Call) -> None:
-        """Note the call of a pause, a resume, of ``assign`` or of ``unsubscribe``."""
+        """Record a call to ``pause``, ``resume``, ``assign`` or ``unsubscribe``."""
         if _ends_pauses(entry):
             self._ending.add(entry.id)
         if entry.op == "unsubscribe":
@@ -279,7 +283,7 @@ class HoldEnds:
             self._named[topic] = {**running, entry.until: entry.at}
 
     def note_return(self, entry: Return) -> None:
-        """Note the return of such a call; a failed call ended no pause."""
+        """Record that such a call returned; a failed call did not end any pause."""
         self._unsubscribing.discard(entry.id)
         if entry.id in self._ending:
             self._ending.discard(entry.id)
@@ -290,7 +294,7 @@ class HoldEnds:
 
     def departure(self, scope: str) -> Departure | None:
         """
-        Return the last end of an ownership that a scope covers.
+        Return the most recent end of an ownership of a partition that the scope covers.
 
         Raises:
             JournalError: the scope cannot be read here.
@@ -300,7 +304,7 @@ class HoldEnds:
         return max(filter(None, known), key=lambda one: one.number, default=None)
 
     def of_partition(self, tp: TopicPartition, asked: int) -> Answer:
-        """Return whether a pause that an entry requested may have ended by now."""
+        """Return whether the pause that was requested by entry ``asked`` may have ended."""
         one = self._partitions.get(tp)
         if one is None or not one.is_owned or asked < one.ended:
             return Answer.YES
@@ -310,8 +314,9 @@ class HoldEnds:
         """
         Return when a whole pause expires; ``inf`` if it does not expire.
 
-        A whole pause ends with the first of the pauses that form it, and begins a
-        little after their calls. Only ends that a call has named count.
+        A whole pause ends when the first of the pauses that form it ends, and its start
+        is recorded shortly after their calls. Only expiry times that the calls
+        themselves named are used.
         """
         if entry.until is None:
             return math.inf
@@ -329,12 +334,12 @@ class HoldEnds:
         return Answer.YES if is_over else Answer.NO
 
     def end_of_owned(self, scope: str, asked: int) -> Departure | None:
-        """Return the end of the last ownership that a followed scope covered."""
+        """Return the end of the last ownership of a partition that a tracked scope covers."""
         ends = self._owned.get(place_of(scope), {}).get(scope)
         return None if ends is None else ends.end_after(asked)
 
     def of_owned(self, scope: str, asked: int) -> Answer:
-        """Return whether all ownerships that a scope covers have ended since an entry."""
+        """Return whether all ownerships of a scope's partitions have ended since an entry."""
         is_over = self.end_of_owned(scope, asked) is not None
         return Answer.YES if is_over else Answer.NO
 

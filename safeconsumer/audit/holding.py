@@ -1,20 +1,20 @@
 """
-Follows which holds a member has, and when each hold ended.
+Tracks which holds a member has, and when each hold ended.
 
 Both the checks and the trace use this module. The module reads calls, their returns,
-and the entries about holds that no call of the process names. It does not rely on the
+and the entries about holds that no call of the process placed. It does not rely on the
 consumer's reports about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
-  call of ``resume``, or to the time that its call named (``until``); from the return of
-  a failed ``resume`` it is in force again;
+  call of ``resume``, or to the expiry time that the ``pause`` named (``until``); if the
+  ``resume`` fails, the hold is in force again from its return on;
 - the order of calls that overlap on several threads is unknown: a hold is in doubt if a
-  ``resume`` of it was running during its ``pause``, and after the earliest end if
-  several pauses of it with different ends overlap;
-- an entry which says that such a hold ended in another way counts only with a cause
-  outside the library: :mod:`safeconsumer.audit.hold_ends`;
-- a hold of an operator or a group is in force from the entry that reports it to the
-  moment at which, by a later entry, it was lifted or expired.
+  ``resume`` of it overlapped with its ``pause``; if several pauses of it with different
+  ends overlapped, it is in doubt after the earliest end;
+- an entry which says that such a hold ended in another way counts only if a cause
+  outside the library can have ended it (:mod:`safeconsumer.audit.hold_ends`);
+- a hold of an operator or a group is in force from the entry that reports it until the
+  time at which it was lifted or expired according to a later entry.
 """
 
 import math
@@ -45,7 +45,7 @@ from safeconsumer.audit.reading import (
 )
 from safeconsumer.journal.format import EXPIRED
 
-# The owners of holds by plain calls, and of pauses of all of a topic.
+# The owner of holds that calls without ``owner=`` place, and of whole pauses.
 _APP, _WHOLE = "app", "app (all)"
 _UNTIL_RESUMED, _PLAIN = "until_resumed", "plain"
 
@@ -59,7 +59,7 @@ _OVERLAPS = (
     "and either may have come last"
 )
 
-# The number of placements of one hold within one poll that are kept apart.
+# The maximum number of placements of one hold that are tracked separately.
 _AGAIN = 16
 
 Key = tuple[str, str]
@@ -74,27 +74,27 @@ class Placed:
     A hold of the member.
 
     Attributes:
-        scope: the scope, as it was written.
+        scope: the scope, as the journal writes it.
         owner: the owner.
         asked: the number of the entry that requested or reported the hold.
-        number: the number of the entry from which the hold is in force.
+        number: the number of the entry at which the hold came into force.
         at: the time of the entry ``number``, seconds since the epoch, by the member's
             clock.
         since: when the hold was placed; earlier than ``at`` if the entry was written
             late.
-        until: when the hold ends at the latest.
+        until: the latest time at which the hold ends.
         kind: the kind of the hold, by the events that end it.
-        doubt: the reason why the hold may have ended, although no entry proves it; ""
+        doubt: the reason why the hold may have ended although no entry proves that; ""
             if no entry suggests it.
-        doubt_from: the time before which the hold had certainly not ended for that
-            reason.
+        doubt_from: the earliest time at which the hold may have ended for that reason.
         running: offsets, by partition, that handlers were working on when the hold came
             into force.
         lifetime: the ``lifetime=`` of the call, if a call placed the hold.
-        how: the way in which the hold ended: ``resume``, ``lift``, or the reason for an
-            end without a call.
-        beneath: the strict hold of the same scope and owner over which a plain pause
-            was placed; each has its own end, and a resume ends both.
+        how: how the hold ended: ``resume``, ``lift``, or the reason for an end without
+            a call.
+        beneath: the strict hold with the same scope and owner that was in force when
+            this plain pause was placed; the two may expire at different times, and a
+            resume ends both.
     """
 
     scope: str
@@ -114,19 +114,19 @@ class Placed:
 
     @property
     def over_at(self) -> float:
-        """When the hold, and the one beneath it, have ended at the latest."""
+        """The latest time at which this hold and the one beneath it have both ended."""
         return (
             self.until if self.beneath is None else max(self.until, self.beneath.until)
         )
 
     def in_force(self, at: float) -> "Iterator[Placed]":
-        """Yield this hold, and the one beneath it, unless their time is over."""
+        """Yield this hold and the one beneath it, each unless it has expired."""
         for one in (self, self.beneath):
             if one is not None and at < one.until:
                 yield evolve(one, doubt="") if at < one.doubt_from else one
 
     def doubted(self, overlap: "_Overlap") -> "Placed":
-        """Return this hold with the doubt that overlapping calls cause."""
+        """Return this hold, marked as doubtful because calls overlapped."""
         until, doubt_from = max(self.until, overlap.last), overlap.first
         if self.doubt:
             doubt_from = min(doubt_from, self.doubt_from)
@@ -134,7 +134,7 @@ class Placed:
         return evolve(self, until=until, doubt=doubt, doubt_from=doubt_from)
 
     def from_entry(self, entry: Entry, doubt: str) -> "Placed":
-        """Return this hold as in force from an entry on, with the one beneath it."""
+        """Return this hold, and the one beneath it, as in force from an entry on."""
         beneath = self.beneath
         if beneath is not None:
             beneath = evolve(beneath, number=entry.n, at=entry.at)
@@ -162,7 +162,8 @@ class Placed:
 
 @frozen
 class _Overlap:
-    # The earliest and the latest end of a hold that overlapping calls allow.
+    # The earliest and the latest end of a hold that are possible after overlapping
+    # calls.
     first: float
     last: float
 
@@ -172,13 +173,14 @@ class _Overlap:
         return _Overlap(min(self.first, other.first), max(self.last, other.last))
 
 
-# The resume may be the last call, and then the hold is not in force at all.
+# If the overlapping resume took effect last, the hold is not in force at all.
 _RESUMED = _Overlap(-math.inf, -math.inf)
 
 
 @frozen
 class _Pausing:
-    # A pause that has not returned, and the calls that overlap with it, by hold.
+    # A pause that has not returned, and for each of its holds the overlap with other
+    # calls.
     call: Call
     keys: frozenset[Key] = frozenset()
     overlaps: dict[Key, _Overlap] = field(factory=dict)
@@ -189,8 +191,8 @@ class _Pausing:
 
 @frozen
 class _Resuming:
-    # A resume that has not returned, and the holds in force that it ended. It names
-    # holds by their keys, or all holds of an owner.
+    # A resume that has not returned, and the holds that it ended. A resume names the
+    # keys of holds, or all holds of an owner.
     keys: frozenset[Key]
     every_of: str | None
     ended: list[list[Placed]] = field(factory=list)
@@ -201,13 +203,13 @@ class _Resuming:
 
 class Holds:
     """
-    Follows the holds of one member.
+    Tracks the holds of one member.
 
     Args:
-        placed: called with each hold that is in force from now on; this hold replaces
-            an earlier one with the same scope and owner.
-        ended: called with each hold that has ended, which has the number and the time
-            of the first entry that placed it, and with the time of its end.
+        placed: called with each hold that comes into force; it replaces any earlier
+            hold with the same scope and owner.
+        ended: called with each hold that has ended and the time of its end; the hold
+            has the number and the time of the first entry that placed it.
     """
 
     def __init__(
@@ -216,14 +218,14 @@ class Holds:
         ended: Callable[[Placed, float], object],
     ) -> None:
         self._on_placed, self._on_ended = placed, ended
-        # Holds in force, each after the holds that it replaced without a break: a poll
-        # that had begun before the replacement must obey those.
+        # Holds in force, each preceded by the holds that it replaced without a gap: a
+        # poll that had begun before the replacement must obey the replaced holds.
         self._standing: dict[Key, list[Placed]] = {}
         self._pausing: dict[object, _Pausing] = {}
         self._resuming: dict[object, _Resuming] = {}
         self._hold_ends = HoldEnds()
         # Holds that an entry ended while the member owned none of their partitions, by
-        # the place of their scope.
+        # the topic or partition of their scope.
         self._away: dict[TopicPartition | str | None, dict[Key, Placed]] = {}
         self._running: Mapping[str, Sequence[int]] = {}
         self._over: dict[TopicPartition, list[list[Placed]]] = {}
@@ -234,21 +236,21 @@ class Holds:
 
     @property
     def placed(self) -> Sequence[Placed]:
-        """The holds that no entry has ended, with the entries that first placed them."""
+        """The holds that no entry has ended, each with the entry that first placed it."""
         return [_since_first(own) for own in self._standing.values()]
 
     # ------------------------------------------------------------ entries
 
     def note_running(self, entry: Running) -> None:
-        """Note the records that handlers are working on, for the hold that follows."""
+        """Record which records handlers are working on, for the next hold."""
         self._running = entry.records
 
     def note_gain(self, entry: Assigned) -> frozenset[TopicPartition]:
         """
-        Follow the start of ownerships, which may show that a pause has not ended.
+        Process the start of ownerships, which may show that a pause has not ended.
 
         Returns:
-            The partitions that no other member can have owned since they left.
+            The partitions that no other member can have owned since they were revoked.
         """
         back = self._hold_ends.note_gain(entry)
         tps = [tp_of(name) for name in entry.partitions]
@@ -266,11 +268,11 @@ class Holds:
             self._stand([one.from_entry(entry, doubt)])
 
     def note_departure(self, entry: Ownership) -> None:
-        """Note that ownerships ended."""
+        """Process the end of ownerships."""
         self._hold_ends.note_departure(entry)
 
     def note_call(self, entry: Call) -> None:
-        """Follow the call of pause, resume, assign or unsubscribe."""
+        """Process a call to pause, resume, assign or unsubscribe."""
         self._hold_ends.note_call(entry)
         if entry.op == "pause":
             self._follow_owned(entry)
@@ -292,8 +294,8 @@ class Holds:
         self._pausing[entry.id] = new
 
     def _may_end(self, key: Key, entry: Call) -> None:
-        # The running pause may already have replaced a hold that lasts longer; a plain
-        # pause does not replace a strict hold.
+        # The pause in progress may already have replaced a hold that lasts longer. A
+        # plain pause does not replace a strict hold.
         own = self._standing.get(key)
         if own is None or (entry.lifetime == _PLAIN and not own[-1].is_plain):
             return
@@ -318,7 +320,7 @@ class Holds:
                 self._hold_ends.follow(scope)
 
     def note_return(self, entry: Return) -> None:
-        """Follow the return of pause, resume, assign or unsubscribe."""
+        """Process the return of pause, resume, assign or unsubscribe."""
         self._hold_ends.note_return(entry)
         if entry.op == "pause":
             pausing = self._pausing.pop(entry.id, _Pausing(entry))
@@ -332,8 +334,8 @@ class Holds:
                 self._stand([last.from_entry(entry, last.doubt)])
 
     def _paused(self, entry: Return, pausing: _Pausing) -> None:
-        # The program made the call, but the library wrote the return, so the call's
-        # fields count.
+        # The fields of the call count, not those of the return: the program made the
+        # call, but the library wrote the return.
         call = pausing.call
         asked = replace(
             entry,
@@ -345,14 +347,15 @@ class Holds:
         self._place(asked, call.n, call.until, pausing.overlaps)
 
     def note_report(self, entry: Hold) -> None:
-        """Follow a hold that no call of the process names."""
+        """Process an entry about a hold that no call of the process placed."""
         self._place(entry, entry.n, self._end_of(entry))
 
     def note_lift(self, entry: Lift) -> None:
         """
-        Follow the end of a hold that no call lifted.
+        Process an entry about the end of a hold that no call lifted.
 
-        The entry may be written late: until then :meth:`standing` includes the hold.
+        The entry may be written late: until it is read, :meth:`standing` includes the
+        hold.
         """
         key = entry.scope, entry.owner or ""
         own = self._standing.get(key)
@@ -372,8 +375,7 @@ class Holds:
 
     def _left(self, own: Sequence[Placed], lift: Lift) -> list[Placed]:
         # Return the placements that an entry has not ended. The last ended placement
-        # had replaced those before it, but a strict hold beneath a pause replaces the
-        # pause.
+        # had replaced those before it, but a strict hold beneath it remains in force.
         ended = [at for at, one in enumerate(own) if self.is_ended(one, lift)]
         left = [*own[ended[-1] + 1 :]] if ended else [*own]
         if ended:
@@ -387,7 +389,7 @@ class Holds:
         return evolve(one, beneath=None) if is_over else one
 
     def _departure(self, hold: Placed) -> Departure | None:
-        # Return the end of an ownership that may have ended a hold.
+        # Return the end of the ownership that may have ended a hold.
         if hold.kind is Kind.ELSEWHERE:
             return None
         if hold.kind is Kind.OWNED:
@@ -395,17 +397,17 @@ class Holds:
         return self._hold_ends.departure(hold.scope)
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
-        """Return whether an entry ends a hold: it concerns that hold, and has a cause."""
-        if hold.kind is Kind.ELSEWHERE:  # the holds topic shows the time
+        """Return whether a lift entry concerns a hold and has a cause that can end it."""
+        if hold.kind is Kind.ELSEWHERE:  # the holds topic shows when it ended
             return True
-        if lift.why == EXPIRED:  # its placement shows the time
+        if lift.why == EXPIRED:  # the call that placed the hold shows when it expires
             return False
         if ended_at(lift) < hold.since and hold.kind is Kind.PARTITION:
-            return False  # an earlier pause of the same partition
+            return False  # the entry concerns an earlier pause of the same partition
         return self._answer(hold) is Answer.YES
 
     def is_over(self, hold: Placed, lift: Lift, number: int, at: float) -> bool:
-        """Return whether an earlier entry followed the end that is reported now."""
+        """Return whether a hold had already ended at an earlier entry, by a lift entry."""
         if not self.is_ended(hold, lift):
             return False
         gone = self._departure(hold)
@@ -428,7 +430,7 @@ class Holds:
     def standing(
         self, tp: TopicPartition, at: float, before: float = math.inf
     ) -> list[Placed]:
-        """Return the holds over a partition at a time that were placed before an entry."""
+        """Return the holds in force on a partition that were placed before an entry."""
         found = []
         for own in self._covering(tp):
             earlier = [one for one in own if one.number < before]
@@ -438,7 +440,7 @@ class Holds:
         return found
 
     def is_left(self, hold: Placed) -> bool:
-        """Return whether no entry has ended a hold, or placed it again after its end."""
+        """Return whether no entry has ended this placement of a hold."""
         own = self._standing.get(hold.key, ())
         return any(one.number == hold.number for one in own)
 
@@ -482,7 +484,7 @@ class Holds:
 
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
-            del own[1]  # the first one has the start
+            del own[1]  # keep the first placement, which has the start
         covering(own[-1].scope)  # a scope that cannot be read raises here
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
@@ -499,7 +501,7 @@ class Holds:
         self._on_ended(one, min(over_at, at))
 
     def _forget(self, scope: str) -> None:
-        # The next reader computes the holds that cover a partition again.
+        # The next query recomputes the holds that cover a partition.
         if is_partition(scope):
             self._over.pop(partition_of(scope), None)
         else:
@@ -529,7 +531,7 @@ def _strict_of(last: Placed, at: float) -> Placed | None:
 
 
 def ended_at(lift: Lift) -> float:
-    """Return when a hold of another process ended, by the entry that reports it."""
+    """Return when a hold ended, according to the entry that reports its end."""
     return min(lift.at, lift.since or lift.at)
 
 

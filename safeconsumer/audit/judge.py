@@ -1,4 +1,4 @@
-"""Judges facts by the rules."""
+"""Applies the rules to facts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -57,11 +57,11 @@ class _Judged:
 
 class Judge:
     """
-    Judges all cases that the journals name.
+    Judges each group and partition that the journals name.
 
-    Memory grows with ownerships, commits, gaps between deliveries, and records that wait
-    for their handlers; for a group with holds also with polls that returned records,
-    and with starts of handlers.
+    Memory use grows with the number of ownerships, commits, gaps between deliveries,
+    and records that wait for their handlers; for a group with holds also with the
+    number of polls that returned records and of handler starts.
 
     Args:
         settings: the assumptions.
@@ -87,8 +87,8 @@ class Judge:
         Read a whole journal.
 
         Raises:
-            JournalError: the journal is broken somewhere; the entries before that
-                count, but they prove nothing.
+            JournalError: the journal is broken at some entry. The entries before it are
+                kept, but no verdict can be clean.
         """
         process = Process(
             journal.member,
@@ -118,7 +118,7 @@ class Judge:
         return [epoch for one in own for epoch in one.part.epochs]
 
     def takes(self, address: Address, member: str) -> Callable[[Fact], None]:
-        """Return the function that takes a member's facts about a group or a partition."""
+        """Return the function that receives a member's facts about a group or a partition."""
         if address.group is None:
             return self._written.setdefault(address, Acknowledged()).take
         if not address.is_case:
@@ -172,7 +172,7 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
 
     Args:
         case: the case.
-        alone: the violations that facts of single members show.
+        alone: the violations that the facts about one member prove on their own.
     """
     findings, unjudged = [*alone], dict[str, str]()
     for one in (
@@ -201,7 +201,7 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
     )
 
 
-# If one of these checks is not judged, only violations that journals prove count.
+# If one of these checks is not judged, its findings count only if journals prove them.
 _MOOT = frozenset({"A2", "A4", "A6", "W5"})
 _PROVEN = frozenset({Basis.ORDER, Basis.COMMITS})
 
@@ -237,12 +237,13 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     """
-    Return the cases of the facts, and the addresses whose facts each case needs.
+    Return the cases, each with the addresses whose facts the case needs.
 
-    A partition that was written to is a case of each group that reads its topic. If no
-    group reads the topic, the partition is a case of the group ``""``: no member
-    delivered the acknowledged records. If groups and a consumer without a group read a
-    topic, that consumer is judged only on the partitions that its own journal names.
+    A partition to which records were written is a case of each group that reads its
+    topic. If no group reads the topic, the partition is a case of the group ``""``,
+    because no member delivered the acknowledged records. If groups and a consumer
+    without a group read a topic, that consumer is judged only on the partitions that
+    its own journal names.
     """
     found = frozenset(addresses)
     readers: dict[str, set[str]] = {}
@@ -262,7 +263,7 @@ def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 
 def written_to(addresses: Iterable[Address]) -> frozenset[str]:
-    """Return the topics for which a journal or the topic itself shows written records."""
+    """Return the topics that, by a journal or the topic itself, have had records."""
     return frozenset(one.topic for one in addresses if one.group is None)
 
 

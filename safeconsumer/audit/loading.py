@@ -1,4 +1,4 @@
-"""Opens the journals in files, judges them in this process, and names the unreadable ones."""
+"""Opens journal files, judges them in this process, and lists the unreadable ones."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from safeconsumer.errors.base import JournalError
 @frozen(kw_only=True)
 class Journals:
     """
-    The journals in some files, with their parts put together.
+    The journals in some files, joined from their parts.
 
     Attributes:
         opened: the journals that can be read, at least in part.
@@ -42,7 +42,7 @@ class Journals:
         found: list[Entry | Other] = []
         for journal in self.opened:
             if journal.member == member:
-                # judged() names the broken line
+                # judged() reports the broken line
                 with suppress(JournalError):
                     upto = takewhile(lambda entry: entry.n <= last, journal.entries)
                     found.extend(entry for entry in upto if entry.n >= first)
@@ -57,7 +57,7 @@ class Journals:
             return lambda _: None
 
         for one in self.opened:
-            with suppress(JournalError):  # judged() names the broken journal
+            with suppress(JournalError):  # judged() reports the broken journal
                 process = Process(one.member, one.group, takes)
                 process.read(one.entries)
         return {tp for tp in named if tp[0]}
@@ -81,7 +81,7 @@ class Journals:
         self, read: Callable[[Source], object], more: Sequence[Source] = ()
     ) -> list[str]:
         """
-        Read every journal with a function; return the reasons for unreadable journals.
+        Call a function on every journal; return the reasons why some cannot be read.
 
         Args:
             read: reads one journal, and raises a JournalError if it is broken somewhere.
@@ -97,7 +97,7 @@ class Journals:
 
 
 def load(given: Iterable[Path]) -> Journals:
-    """Open the journals in files and folders; unreadable ones are in ``troubles``."""
+    """Open the journals in files and folders; ``troubles`` lists the unreadable ones."""
     given = tuple(given)
     paths, troubles = files(given)
     troubles = [*_empty(given, paths), *troubles]
@@ -108,12 +108,12 @@ def open_files(paths: Mapping[str, Path], troubles: Sequence[str] = ()) -> Journ
     """
     Open the journals in files.
 
-    Two processes with one name cannot be distinguished: the first is opened, and the
-    other is reported as a problem.
+    Two processes with the same name cannot be distinguished: the journal of the first
+    is opened, and the other journal is added to ``troubles``.
 
     Args:
-        paths: the files, each once, by the names that they have in errors.
-        troubles: the troubles that were found before.
+        paths: the files, each once, by the names that error messages use for them.
+        troubles: the files that are already known to be unreadable.
     """
     found, unread = sources(paths)
     troubles = [*troubles, *unread]
@@ -134,7 +134,7 @@ def files(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
     """
     Return the journals among files and folders, and the folders that cannot be listed.
 
-    In a folder these are all ``*.journal`` files, at any depth, each once.
+    The journals in a folder are all ``*.journal`` files at any depth, each once.
     """
     found: list[Path] = []
     failed: list[OSError] = []

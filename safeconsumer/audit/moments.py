@@ -1,4 +1,4 @@
-"""Keeps times of events with their numbers in little memory."""
+"""Stores times of events compactly, each with a number."""
 
 from array import array
 from bisect import bisect_right
@@ -9,7 +9,7 @@ from attrs import define, field
 
 @define
 class Moments:
-    """Times of events with their offsets; each takes sixteen bytes."""
+    """Times of events, each with an offset or entry number; a pair takes sixteen bytes."""
 
     at: "array[float]" = field(factory=lambda: array("d"))
     offset: "array[int]" = field(factory=lambda: array("q"))
@@ -27,7 +27,7 @@ class Moments:
         return zip(self.at, self.offset, strict=True)
 
     def split(self, count: int) -> "tuple[Moments, Moments]":
-        """Return the first moments, and the remaining ones."""
+        """Return the first ``count`` events and the remaining ones, separately."""
         first = Moments(self.at[:count], self.offset[:count])
         return first, Moments(self.at[count:], self.offset[count:])
 

@@ -1,9 +1,9 @@
 """
-Follows one process on one partition, and reports its position as facts.
+Tracks one process on one partition, and reports the facts about its position.
 
 A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
-poll. A poll that was running when a seek returned may have read before or after the
-seek: then the position is unknown until the next records are delivered.
+poll. If a poll was running when a seek returned, the poll may have read from before or
+after the seek, so the position is unknown until the next records are delivered.
 """
 
 import math
@@ -28,16 +28,16 @@ Takes the facts of one partition.
 
 @define(eq=False)
 class _Asked:
-    # A requested commit; ``seeks`` is -1 if its records were delivered before the last
-    # seek.
+    # A requested commit; ``seeks`` counts the seeks before the request, or is -1 if the
+    # committed records were delivered before the last seek.
     fact: Committed
     seeks: int
 
 
 @define(eq=False)
 class _Seek:
-    # A seek, from its call on; ``is_racing`` if records were delivered before its
-    # return.
+    # A seek that has been called; ``is_racing`` if records were delivered before the
+    # call returned.
     own: int | None
     target: int
     is_racing: bool = False
@@ -45,20 +45,21 @@ class _Seek:
 
 class Partition:
     """
-    One process on one partition.
+    The state of one process on one partition.
 
     Args:
         tp: the partition.
         holds: the holds of the process.
-        take: takes the facts.
+        take: called with each fact.
         is_each: whether each delivery and each start of a handler is a fact; if not,
-            consecutive deliveries are one fact, and starts in order are no facts.
+            consecutive deliveries are merged into one fact, and starts in order are
+            omitted.
 
     Attributes:
         tp: the partition.
         position: the offset that is read next; None if it is not known.
-        while_held: follows the process while the partition is held.
-        worker_records: follows the handlers of the partition's records.
+        while_held: finds what the process did while the partition was held.
+        worker_records: tracks the handlers that process the partition's records.
     """
 
     def __init__(
@@ -73,12 +74,13 @@ class Partition:
         self.worker_records = WorkerRecords(take, is_each=is_each)
         self._is_working = False
         self._last_at: float | None = None
-        # The fact about deliveries that has not been passed on yet, and the same fact
-        # again if the next delivery may continue it.
+        # The fact about deliveries that has not been passed on yet; ``_run`` is the
+        # same fact while the next delivery may extend it.
         self._open: Delivered | None = None
         self._run: Delivered | None = None
         self._last_delivery = 0  # the entry of the last delivery
-        # The ownership: its entry, its number, and the end of the previous ownership.
+        # The ownership: the entry that began it, its number, and the generation in
+        # which the previous ownership was revoked.
         self._own: int | None = None
         self._is_owned = False
         self._count = -1
@@ -86,20 +88,20 @@ class Partition:
         # The position.
         self.position: int | None = None
         self._has_begun = self._is_sought = False
-        # where the previous ownership ended, if this one continues there
+        # the last position of the previous ownership, if this ownership continues there
         self._kept = -1
         self._end: int | None = None  # the position after the last records
         self._reached = -1  # the highest position in this ownership
         self._peeked = -1  # the end of peeked records, which are delivered again
-        self._left_at: int | None = None  # the position that a seek, or a reset, left
-        self._seeking: dict[object, _Seek] = {}  # running calls
-        self._sought_at = -1  # the entry of the last seek's return
+        self._left_at: int | None = None  # the position before a seek or a reset
+        self._seeking: dict[object, _Seek] = {}  # calls in progress
+        self._sought_at = -1  # the entry that reports the return of the last seek
         self._most = -1  # the highest possible position, while a seek makes it unknown
         self._has_markers = False  # whether this ownership has read a transaction
         self._sought_to = -1.0  # the target of the last seek in this ownership
-        self._lowest: float | None = None  # if a seek began it, its lowest position
-        # The committed offset in the broker's answer, the commit's note, and the
-        # answer's entry.
+        self._lowest: float | None = None  # the lowest position after a seek began it
+        # The committed offset that the broker returned, the metadata of that commit,
+        # and the number of the entry with the broker's answer.
         self._answered: tuple[int, str, int] | None = None
         # Commits.
         self._asked: dict[object, _Asked] = {}
@@ -116,7 +118,7 @@ class Partition:
     # ------------------------------------------------------------ reporting
 
     def _flush(self) -> None:
-        # The next delivery starts another fact.
+        # After a flush the next delivery starts a new fact.
         run, end, delivered = self._run, self.position, self._open
         if run is not None and end is not None:
             run.next = self._end = self._reached = end
@@ -127,7 +129,7 @@ class Partition:
             self._take(delivered)
 
     def mark(self, entry: Fact) -> None:
-        """Report a mark, which applies from its entry on."""
+        """Report a fact that applies to everything after its entry."""
         if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
@@ -136,7 +138,7 @@ class Partition:
         self._take(entry)
 
     def end(self, n: int, at: float) -> None:
-        """Report the facts that only the end of the journal shows."""
+        """Report the facts that are known only at the end of the journal."""
         self._flush()
         for asked in self._asked.values():
             self._take(asked.fact)
@@ -153,7 +155,7 @@ class Partition:
     # ------------------------------------------------------------ ownership
 
     def note_assignment(self, entry: entries.Assigned, *, is_back: bool) -> None:
-        """Follow the start of an ownership."""
+        """Process an entry that reports the start of an ownership."""
         if self._is_owned:
             return
         self.worker_records.note_gain(is_given_back=is_back)
@@ -186,7 +188,7 @@ class Partition:
         self._leave(None)
 
     def note_departure(self, entry: entries.Ownership) -> None:
-        """Follow the end of an ownership."""
+        """Process an entry that reports the end of an ownership."""
         if not self._is_owned:
             return
         self._flush()
@@ -202,7 +204,7 @@ class Partition:
     # ------------------------------------------------------------ positions
 
     def _leave(self, left_at: int | None) -> None:
-        # Until an entry shows the position, it is unknown.
+        # The position is unknown until an entry shows it.
         self._flush()
         self.position = None
         self._left_at = left_at
@@ -239,21 +241,21 @@ class Partition:
         )
 
     def _note_lowest(self, entry: Fact, position: int) -> None:
-        # Everything below the first target was skipped, so each later target below it
-        # leaves another gap.
+        # The first seek skipped everything below its target, so each later seek to a
+        # lower target leaves another gap.
         if self._lowest is not None and position < self._lowest:
             self._lowest = position
             self._take(facts.Sought(n=entry.n, at=entry.at, offset=position))
 
     def note_answer(self, found: tuple[int, str] | None, entry: int) -> None:
-        """Note the committed offset that the broker reports, and the note of its commit."""
+        """Record the committed offset that the broker returned, and its metadata."""
         if self._is_owned and not self._has_begun:
             offset, note = (-1, "") if found is None else found
             self._answered = offset, note, entry
             self._floor = offset
 
     def note_seek_call(self, call: entries.Call) -> None:
-        """Follow the call of a seek, which takes effect at some time until it returns."""
+        """Process the call of a seek, which takes effect at any time before it returns."""
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
             self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
@@ -264,7 +266,7 @@ class Partition:
         return (one.target for one in self._seeking.values())
 
     def note_seek_return(self, entry: entries.Return, offset: int | None) -> None:
-        """Follow the return of a seek; a failed seek moves nothing."""
+        """Process the return of a seek; a failed seek does not move the position."""
         seek = self._seeking.pop(entry.id, None)
         if entry.ok is False or seek is None or seek.own != self._own:
             return
@@ -275,7 +277,8 @@ class Partition:
             self._lose_position(-1 if offset is None else offset)
 
     def _lose_position(self, most: int) -> None:
-        # Only the next records show whether the position is before or after a seek.
+        # Only the next delivery shows whether the seek was in effect before or after
+        # the poll.
         known = -1 if self.position is None else self.position
         self._most = max(self._most, self._reached, known, most)
         self._leave(self._left_at if self.position is None else self.position)
@@ -292,10 +295,10 @@ class Partition:
 
     def note_begin(self, entry: entries.Begins) -> None:
         """
-        Follow a position that moves to an offset which no seek named.
+        Process an entry that sets the position to an offset which no seek named.
 
-        Within an ownership the client's reset rule moves the position if it is out of
-        range.
+        Later in an ownership, the client's reset rule sets the position if the old one
+        is out of range.
         """
         if not self._is_owned or self._seeking:
             return
@@ -316,18 +319,18 @@ class Partition:
             self._stand_at(offset, entry, "broker")
 
     def note_log_start(self, entry: entries.LogStart) -> None:
-        """Report the start of the log, by a broker's answer after a jump."""
+        """Report the start of the log, which a broker returned after a reset."""
         self._take(entry)
 
     def note_reset(self, entry: entries.Reset) -> None:
-        """Follow an ownership that begins where an operator moves the partition."""
+        """Process an ownership that starts at the offset that an operator set."""
         if self._is_owned:
             self._take(entry)
             self._go_to(entry.offset, entry, "reset")
             self._reset = entry.offset, self._seeks
 
     def note_move(self, entry: entries.Moved) -> None:
-        """Follow a position that moves over offsets without a record."""
+        """Process a move of the position past offsets that have no record."""
         if self._is_owned:
             self._flush()
             if self.position is None:
@@ -337,7 +340,8 @@ class Partition:
             self._go_on(entry.next)
 
     def _pass_over(self, *several: Span) -> None:
-        # The position passes offsets without a record, perhaps again after it went back.
+        # The position passes offsets without a record, perhaps a second time after it
+        # was moved back.
         for start, end in several:
             passed = self._without_record
             if start < end and passed.ends and start < passed.ends[-1]:
@@ -351,7 +355,7 @@ class Partition:
     # ------------------------------------------------------------ records
 
     def note_delivery(self, entry: entries.Deliver) -> None:
-        """Follow a run of records; nearly all runs continue the previous one."""
+        """Process the delivery of records; most deliveries continue the previous one."""
         first, end = entry.first, entry.next
         if (
             self._run is None
@@ -379,7 +383,7 @@ class Partition:
         self.while_held.note_delivery(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
-        if entry.peek:  # its records are delivered again, whatever is committed before
+        if entry.peek:  # its records are delivered again, even if committed
             self._peeked = max(self._peeked, entry.next)
         elif is_racing:
             delivered.stood = None
@@ -397,7 +401,7 @@ class Partition:
         self._open = delivered
         if self._is_working:
             self._work(delivered)
-        # the facts that follow concern the ownership that this fact begins
+        # pass this fact on now, because it begins an ownership
         if not delivered.is_owned:
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
@@ -428,7 +432,7 @@ class Partition:
     def _work(self, delivered: Delivered) -> None:
         self.worker_records.note_delivery(delivered)
         given_up = self._given_up.get(self._count)
-        # otherwise the position is past all given-up records
+        # a start at or after that end is past all records that were given up
         if given_up and delivered.start < given_up.ends[-1]:
             self._given_up[self._count] = merged(
                 uncovered(given_up, merged(delivered.spans))
@@ -437,12 +441,12 @@ class Partition:
     # ------------------------------------------------------------ commits
 
     def note_commit_call(self, call: entries.Call, offset: int) -> None:
-        """Follow the call of a commit."""
+        """Process the call of a commit."""
         stood = self._standing()
         if self.position is None and self._has_markers and offset > (stood or 0):
             stood = None  # the position may be after a marker that follows the records
         reached = -1
-        # the commit is of complete records, whatever the target of a seek
+        # the worker commits complete records, even if a seek has moved the position
         if self._is_working:
             reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
@@ -471,8 +475,8 @@ class Partition:
         self._asked[call.id] = _Asked(fact, -1 if is_apart else self._seeks)
 
     def _is_of_reset(self, offset: int) -> bool:
-        # The member commits the target of a reset, even if its program has called seek
-        # since, perhaps in the listener.
+        # The member commits the target of a reset even if its program has called seek
+        # after the reset, for example in the listener.
         if self._reset is None or not self._is_owned:
             return False
         target, seeks = self._reset
@@ -480,11 +484,11 @@ class Partition:
 
     @property
     def _reached_now(self) -> int:
-        # A run that continues ends at the position.
+        # While a run of deliveries is being extended, it ends at the position.
         return self._reached if self._run is None else self.position or 0
 
     def _standing(self) -> int | None:
-        # Return the position; until it is known, return the highest possible position.
+        # Return the position, or the highest possible position while it is unknown.
         if self.position is not None:
             return max(self.position, self._peeked)
         if self._has_begun or self._is_sought:
@@ -494,7 +498,7 @@ class Partition:
         return most if most >= 0 else None
 
     def note_commit_answer(self, entry: entries.Return, offset: int) -> None:
-        """Follow the answer of a commit."""
+        """Process the broker's answer to a commit."""
         asked = self._asked.pop(entry.id, None)
         is_done = entry.ok is not False
         if asked is None:
@@ -524,17 +528,17 @@ class Partition:
     # ------------------------------------------------------------ handlers
 
     def note_handler(self, entry: entries.Handle) -> None:
-        """Follow the start of a handler."""
+        """Process the start of a handler."""
         self._last_at = entry.at
         self.while_held.note_start(entry)
         self.worker_records.note_start(entry)
 
     def note_drop(self, entry: entries.Dropped) -> None:
         """
-        Follow a worker that gives up records.
+        Process an entry that reports which records a worker dropped.
 
-        A worker may drop records up to the target of its program's seek: if a reset
-        goes back, the records still have to be handled.
+        A worker may drop only records below the target of its program's seek. If a
+        reset moves the position back, the records still have to be handled.
         """
         end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self.worker_records.note_drop(end))
@@ -543,7 +547,7 @@ class Partition:
             self._given_up[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
-        # A record that a handler still has was not dropped.
+        # A record that a handler is still processing was not dropped.
         runs = merged((one, one + 1) for one in self.worker_records.at_work())
         for own, spans in self._given_up.items():
             self._given_up[own] = merged(uncovered(spans, runs))

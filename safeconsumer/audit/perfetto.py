@@ -1,5 +1,5 @@
 """
-Writes the facts as a trace, which ui.perfetto.dev and chrome://tracing open.
+Writes the facts as a trace that ui.perfetto.dev and chrome://tracing can open.
 
 The trace reads the same facts as the rules, so that it cannot contradict a verdict.
 """
@@ -27,12 +27,12 @@ _MICROSECONDS = 1e6
 @frozen(kw_only=True)
 class Slice:
     """
-    A time in which a member owned the partition, or had to obey a hold of it.
+    A period in which a member owned the partition, or had to obey a hold of it.
 
     Attributes:
         member: the member.
-        name: the owner of the partition and whether the membership was lost, or the
-            scope and the owner of the hold.
+        name: the member, and whether its membership was lost; or the scope and the
+            owner of the hold.
         start: when the ownership or the hold began.
         end: when the ownership or the hold ended.
     """
@@ -50,8 +50,9 @@ class Run:
 
     Attributes:
         member: the member that received them.
-        came: the records.
-        is_wrong: whether A1 or G2 found that they were delivered while held.
+        came: the fact about the delivery.
+        is_wrong: whether A1 or G2 found that the records were delivered while the
+            partition was held.
     """
 
     member: str
@@ -72,7 +73,7 @@ class Lane:
 
 class Collector:
     """
-    Reads journals with the judge, and collects the content of a trace.
+    Passes journals to the judge, and collects the content of a trace.
 
     Args:
         settings: the assumptions of the judge.
@@ -150,8 +151,8 @@ class Collector:
 
 
 def _lifted(hold: facts.OwnHold, result: Result, member: str) -> float:
-    # The end of a hold, which the journal lacks, by the holds topic and the member's
-    # clock.
+    # Return the end of a hold that is missing from the journal: the end on the holds
+    # topic, converted to the member's clock.
     clock = result.clocks[member]
     spans = [
         one.span
@@ -165,7 +166,7 @@ def _lifted(hold: facts.OwnHold, result: Result, member: str) -> float:
 def _held(
     epoch: Epoch, scope: str, owner: str, during: tuple[float, float]
 ) -> Iterator[Slice]:
-    # A hold counts while the member owned the partition.
+    # Show a hold only for the time in which the member owned the partition.
     start, end = max(during[0], epoch.owned.at), during[1]
     if start < end:
         yield Slice(
@@ -174,8 +175,8 @@ def _held(
 
 
 def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
-    # A member that owned the partition before the hold obeys as soon as it has read the
-    # hold; its own journal shows that time.
+    # A member that owned the partition before the hold was placed obeys the hold once
+    # it has read it; the member's journal shows that time.
     for epoch in epochs:
         for bounds in result.group_holds:
             during = bounds.during(epoch, result.clocks[epoch.member])
@@ -185,7 +186,7 @@ def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
 def _wrong(
     findings: Sequence[Finding], bound: Iterable[Slice]
 ) -> Callable[[str, Delivered], bool]:
-    # G2 reports only the first delivery of an ownership.
+    # G2 reports only the first delivery of each ownership.
     broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
     names = {one.member for one in findings if one.check == "G2"}
     spans = [one for one in bound if one.member in names]
@@ -199,8 +200,8 @@ def _wrong(
 
 
 def _merged(held: Iterable[Slice]) -> list[Slice]:
-    # A hold that is placed again while in force continues; the control topics and a
-    # member's journal may both have the same hold.
+    # A hold that is placed again while in force counts as one hold, and so does a hold
+    # that both the control topics and a member's journal contain.
     found: dict[tuple[str, str], list[Slice]] = {}
     for one in sorted(held, key=lambda one: one.start):
         own = found.setdefault((one.member, one.name), [])
@@ -217,7 +218,7 @@ class _Trace:
     Builds trace events, with a process for each group and its rows for each partition.
 
     https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-    Slices of one row may not overlap: each owner and each hold has its own row.
+    Slices of one row must not overlap, so each owner and each hold has its own row.
     """
 
     def __init__(self, began: float, ended: float) -> None:

@@ -1,10 +1,10 @@
 """
 Turns the journal of one process into facts, in one pass.
 
-An entry that names a partition goes to the
-:class:`~safeconsumer.audit.partition.Partition` of that name; calls, ownerships and
-holds also go to the holds of the process. Journals of other processes have no influence
-on these facts.
+An entry that names a partition is passed to the
+:class:`~safeconsumer.audit.partition.Partition` of that name. Entries about calls,
+ownerships and holds are also passed to the object that tracks the holds of the process.
+The journals of other processes do not affect these facts.
 """
 
 import math
@@ -32,7 +32,7 @@ _OF_HOLDS = frozenset({"pause", "resume", "assign", "unsubscribe"})
 
 class Process:
     """
-    One process, as far as its journal was read.
+    The state of one process after the entries of its journal that were read so far.
 
     Args:
         name: names the process.
@@ -92,10 +92,10 @@ class Process:
 
     def read(self, several: Iterable[Entry | Other]) -> None:
         """
-        Follow entries in their order; call :meth:`end` once all entries are read.
+        Process entries in order; call :meth:`end` after the last one.
 
         Raises:
-            JournalError: an entry is broken, or names something that cannot be read.
+            JournalError: an entry is broken, or contains a name that cannot be parsed.
         """
         takers, named = self._takers, self._by_name
         entry: Entry | Other | None = self._last
@@ -118,7 +118,7 @@ class Process:
             raise JournalError(message) from error
 
     def end(self) -> None:
-        """Report the facts that only the end of the journal shows."""
+        """Report the facts that are known only at the end of the journal."""
         entry = self._last
         if entry is not None:
             for one in self._holds.placed:

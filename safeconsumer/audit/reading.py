@@ -1,10 +1,10 @@
 """
-Reads partitions and scopes for the judge, independently of all other code.
+Parses partitions and scopes for the judge, without code that other packages use.
 
-The contract defines what scopes cover: ``orders:3`` one partition, ``orders`` a topic,
-``re:ord.*`` the topics whose whole name matches, ``@all`` everything. A partition of a
-topic named ``re`` is ``re:re:3``, which would match nothing as a pattern, because no
-topic's name has a colon.
+The contract defines which partitions a scope covers: ``orders:3`` one partition,
+``orders`` a topic, ``re:ord.*`` the topics whose whole name matches, ``@all``
+everything. A partition of a topic named ``re`` is written ``re:re:3``: as a pattern
+this text would match no topic, because topic names cannot contain a colon.
 """
 
 import re
@@ -39,7 +39,7 @@ Covers = Callable[[TopicPartition], bool]
 
 def tp_of(text: str) -> TopicPartition:
     """
-    Return the partition with this name in journals.
+    Return the partition that a journal writes under this name.
 
     Raises:
         ValueError: the text is not the name of a partition.
@@ -62,11 +62,12 @@ def covering(scope: str) -> Covers:
     """
     Return a function that decides whether a scope covers a partition.
 
-    Patterns are those of RE2: a pattern that Python cannot read is passed to RE2, if
-    RE2 is installed.
+    Patterns have RE2's syntax: a pattern that Python's ``re`` cannot handle is passed
+    to RE2, if RE2 is installed.
 
     Raises:
-        JournalError: the text is not a scope, or is a pattern that cannot be read here.
+        JournalError: the text is not a scope, or is a pattern that neither Python's
+            ``re`` nor an installed RE2 accepts.
     """
     if scope == _EVERYTHING:
         return lambda _: True
@@ -88,7 +89,7 @@ def covering(scope: str) -> Covers:
 
 
 def place_of(scope: str) -> TopicPartition | str | None:
-    """Return the only partition or topic that a scope can cover; None if it may be any."""
+    """Return the partition or topic that a scope names; None for a pattern or ``@all``."""
     if is_partition(scope):
         with suppress(ValueError):
             return partition_of(scope)
@@ -96,7 +97,7 @@ def place_of(scope: str) -> TopicPartition | str | None:
 
 
 def may_be_scope(scope: str) -> bool:
-    """Return whether a text may be a scope of a group's hold, such as a pattern for RE2."""
+    """Return whether a group's hold may have this text as its scope."""
     if scope.startswith(_PATTERN):
         return 0 < len(scope) - len(_PATTERN) <= _MAX_PATTERN
     try:

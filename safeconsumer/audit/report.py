@@ -23,10 +23,10 @@ class Row:
         violations: how often the promise was broken.
         offset: the offset of the first violation, or None.
         member: the member that committed the first violation.
-        evidence: the evidence from that member's journal.
+        evidence: the evidence for that violation, from the member's journal.
         basis: the kind of evidence for the first violation, or for a clean result.
-        unjudged: the reason why the check could not be judged, or ""; violations that
-            were found are real nevertheless.
+        unjudged: the reason why the check could not be judged completely, or ""; the
+            violations that were found are real even then.
         entry: the number of the entry that shows the first violation; None if several
             entries show it.
         at: when the first violation happened, seconds since the epoch; None if unknown.
@@ -64,9 +64,9 @@ def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
 
     Args:
         rows: the rows of all groups and partitions.
-        is_complete: whether every journal could be read. If not, only a violation that
-            one process's own journal proves counts: other records and commits may be in
-            the missing journal.
+        is_complete: whether every journal could be read. If not, a violation counts
+            only if one process's own journal proves it, because the missing journal may
+            contain other deliveries and commits.
     """
     rows = tuple(rows)
     if any(row.violations and (is_complete or _is_proven(row)) for row in rows):
@@ -76,7 +76,7 @@ def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
 
 
 def _is_proven(row: Row) -> bool:
-    # S1 is proven without a journal, which a stream does not have.
+    # S1 is judged without a journal, because a stream does not write one.
     return row.basis == Basis.ORDER.value or row.check == "S1"
 
 

@@ -22,12 +22,12 @@ class Settings:
     The assumptions of the judge.
 
     Attributes:
-        patience: seconds within which a hold of the group reaches members that already
-            own the partition (G2, W10).
-        clock_skew: seconds by which two members' clocks, or a member's and a broker's,
-            may differ; with 0 a clock without measurements proves nothing.
+        patience: the maximum number of seconds until members that already own the
+            partition obey a hold of the group (G2, W10).
+        clock_skew: seconds by which the clocks of two members, or of a member and a
+            broker, may differ; with 0 a clock without measurements proves nothing.
         is_drained: whether all acknowledged records should have been delivered, and
-            handled if there are workers.
+            also handled if there are workers.
         control: the content of the control topics; None if they were not read.
         uncompacted: topics whose settings show that they are not compacted, so that an
             offset without a record needs a reason.
@@ -47,14 +47,14 @@ class Result:
 
     Attributes:
         case: the consumer group and the partition.
-        findings: every broken promise; further violations by the same member are
-            counted with the first.
-        group_holds: the times in which the partition was held for the group.
-        clocks: the conversion of the members' times.
+        findings: every broken promise; further violations by the same member are stored
+            in the first finding.
+        group_holds: the periods in which the partition was held for the group.
+        clocks: converts each member's times to the broker's clock.
         bases: the kind of evidence for each check.
         unjudged: the checks that could not be judged, each with the reason.
-        unrecorded: the number of offsets that positions passed and for which no member
-            had a record, if the written records are unknown.
+        unrecorded: if the written records are unknown, the number of offsets that
+            positions passed although no member got a record for them.
     """
 
     case: Address
@@ -67,5 +67,5 @@ class Result:
 
     @property
     def every(self) -> Iterator[Finding]:
-        """Yield all findings, including those that are only counted with the first."""
+        """Yield all findings, including those that are stored in the first one."""
         return chain.from_iterable(one.each for one in self.findings)

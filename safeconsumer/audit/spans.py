@@ -1,4 +1,4 @@
-"""Keeps ranges of offsets in little memory, merges them, and finds the gaps."""
+"""Stores ranges of offsets compactly, merges them, and finds the gaps between them."""
 
 from array import array
 from bisect import bisect_left
@@ -22,7 +22,7 @@ class Spans:
     ends: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, start: int, end: int) -> None:
-        """Add a range; an empty range changes nothing."""
+        """Add a range; an empty range has no effect."""
         if start >= end:
             return
         if self.ends and self.ends[-1] == start:
@@ -33,20 +33,20 @@ class Spans:
 
     def start_below(self, offset: int) -> int:
         """
-        Return the start of the range that has the offset before the given one.
+        Return the start of the range that contains the offset before the given one.
 
-        The ranges must be in order. If no range has that offset, the given one is
-        returned.
+        The ranges must be in order. If no range contains that offset, return the given
+        offset.
         """
         at = bisect_left(self.starts, offset) - 1
         return self.starts[at] if at >= 0 and offset <= self.ends[at] else offset
 
     def end_below(self, offset: int) -> int:
         """
-        Return the end of the last range that begins below an offset; 0 without one.
+        Return the end of the last range that starts below an offset, or 0.
 
-        The ranges must be merged. If the offset is within a range, the offset itself is
-        returned.
+        The ranges must be merged. If the offset is within a range, return the offset
+        itself.
         """
         at = bisect_left(self.starts, offset) - 1
         return min(self.ends[at], offset) if at >= 0 else 0
@@ -60,7 +60,7 @@ class Spans:
 
 
 def merged(spans: Iterable[Span]) -> Spans:
-    """Return the union of spans, in order and without spans that touch."""
+    """Return the union of the spans, sorted, with adjacent spans joined."""
     kept = Spans()
     is_sorted, last = True, -1
     for start, end in spans:
@@ -76,7 +76,7 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
-    """Yield the parts of merged spans that are not in other merged spans, in one pass."""
+    """Yield, in one pass, the parts of merged spans that other merged spans do not cover."""
     at, many = 0, len(covered)
     for start, end in spans:
         while at < many and covered.ends[at] <= start:

@@ -1,4 +1,4 @@
-"""Reads journals of any length, and puts their parts together."""
+"""Reads journals of any length, and joins their parts."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from safeconsumer.audit.entries import (
 from safeconsumer.errors.base import JournalError
 
 _BUFFER = 1 << 16
-_LONGEST = 1 << 24  # bytes; a longer line is not an entry
+_LONGEST = 1 << 24  # the maximum length of an entry, in bytes
 
 Tail = tuple[int, int | None]
 """
@@ -27,7 +27,7 @@ The number of a part's last entry, and the number of the next part, if it has on
 
 
 class Source(Protocol):
-    """Any source of one member's entries."""
+    """A source of one member's entries, of any kind."""
 
     @property
     def member(self) -> str:
@@ -47,7 +47,7 @@ class Part:
     One file of a journal.
 
     Args:
-        name: the file's name in errors.
+        name: the file's name in error messages.
         open_: opens the file for reading.
 
     Attributes:
@@ -55,7 +55,7 @@ class Part:
         head: the file's first line.
 
     Raises:
-        JournalError: the file cannot be read, or is of another version.
+        JournalError: the file cannot be read, or has another version of the format.
     """
 
     def __init__(self, name: str, open_: Callable[[], BinaryIO]) -> None:
@@ -114,8 +114,8 @@ class Part:
         raise JournalError(message)
 
     def _texts(self) -> Iterator[tuple[int, bytes]]:
-        # Yield whole lines, many at a time, with the number of the first; leave out an
-        # unfinished last line.
+        # Yield complete lines in large groups, each group with the number of its first
+        # line; leave out an unfinished last line.
         number, rest = 1, b""
         try:
             with self._open() as file:
@@ -136,7 +136,7 @@ class Part:
 
 class Joined:
     """
-    One member's journal, put together.
+    One member's journal, joined from its parts.
 
     Args:
         parts: the parts, sorted by their first entries.
@@ -155,7 +155,7 @@ class Joined:
     @property
     def entries(self) -> Iterator[Entry | Other]:
         """
-        The entries in order; an entry that several parts have counts once.
+        The entries in order; an entry that several parts contain is yielded once.
 
         Raises:
             JournalError: a part is broken or missing.
@@ -195,10 +195,10 @@ def _beyond(last: int, part: Part) -> Generator[Entry | Other, None, Tail]:
 
 def sources(files: Mapping[str, Path]) -> tuple[list[Joined], list[str]]:
     """
-    Return the journals in files, and the reasons why files cannot be read.
+    Return the journals in the files, and for each unreadable file the reason.
 
     Args:
-        files: the files, by the names that they have in errors.
+        files: the files, by the names that error messages use for them.
     """
     parts: list[Part] = []
     troubles: list[str] = []

@@ -4,15 +4,15 @@ Finds deliveries and starts of handlers while a partition was held, for A1 and W
 A1: no record is delivered by a poll that was called while its partition was held. A
 pause that returns on another thread during a poll stops the next poll.
 
-W10: no handler begins on a record of a held partition. A handler that had begun when
-the hold came into force may write its start later: the entry of the hold has the
-offsets that handlers were working on. A start may follow once for each of these
-records, and for no other.
+W10: no handler begins on a record of a held partition. If a handler had begun when the
+hold came into force, the entry that reports its start may be written after the hold.
+The hold's entry lists the offsets that handlers were working on: for each of these
+records, and for no other record, one start may follow.
 
-Both rules compare numbers of entries of one process, without clocks. An entry about the
-end of a hold may be written late, and then withdraws the violations that it explains.
-If the process was killed before it wrote the end of a hold of its group, only the holds
-topic shows the end.
+Both rules compare the numbers of one process's entries, without clocks. The entry about
+the end of a hold may be written late; it then withdraws the violations that it
+explains. If the process was killed before it wrote the end of a group's hold, only the
+holds topic shows that end.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,8 @@ from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.worker_records import offsets_of
 from safeconsumer.journal.format import tp_text
 
-# Owners of holds with which a worker limits its input; its handlers continue (W9).
+# The owners of holds with which a worker limits its input while its handlers continue
+# (W9).
 _WORKERS_OWN = frozenset(
     {
         "worker:backpressure",
@@ -43,10 +44,10 @@ _WORKERS_OWN = frozenset(
 @define(eq=False)
 class _Doubts:
     """
-    Violations under the same holds, unless a later entry shows that these had ended.
+    Violations under the same holds; a later entry may show that these had ended.
 
     Attributes:
-        what: the action of the first violation, with its offset.
+        what: the action in the first violation, with its offset.
         when: the time of each violation, with the number of its entry.
     """
 
@@ -57,10 +58,10 @@ class _Doubts:
     when: Moments = field(factory=Moments)
 
     def without(self, lift: Lift, holds: Holds) -> "Iterator[_Doubts]":
-        """Yield the remaining violations, after an entry reports the end of a hold."""
+        """Yield the violations that remain when an entry reports the end of a hold."""
         key: Key = lift.scope, lift.owner or ""
         others = [one for one in self.holds if one.key != key]
-        # These are a plain pause and the strict hold beneath it.
+        # Several holds with one key are a plain pause and the strict hold beneath it.
         named = [one for one in self.holds if one.key == key]
         if not named:
             yield self
@@ -80,7 +81,7 @@ class _Doubts:
 
 class WhileHeld:
     """
-    Follows one member on one partition.
+    Finds what one member did on one partition while it was held.
 
     Args:
         tp: the partition.
@@ -92,22 +93,22 @@ class WhileHeld:
         self._name = tp_text(self._tp)
         self._holds = holds
         self._doubts: list[_Doubts] = []
-        self._last: dict[str, _Doubts] = {}  # the last doubts of each check
+        self._last: dict[str, _Doubts] = {}  # the newest doubts, by check
         self._started: set[tuple[int, int]] = set()
 
     def note_delivery(self, entry: Deliver, called: int) -> None:
-        """Follow a delivery; ``called`` is the entry at which its poll began."""
+        """Check a delivery; its poll began before the entry with the number ``called``."""
         held = self._holds.standing(self._tp, entry.at, called)
         if held:
             what = f"delivered {entry.count}"
             self._doubt(_Doubts("A1", held, what, entry.first), entry)
 
     def note_hold(self, hold: Placed, at_work: Iterable[int]) -> None:
-        """Note the handlers that are known to have begun when a hold is placed."""
+        """Record which handlers are known to have begun when a hold is placed."""
         self._started.update((hold.number, offset) for offset in at_work)
 
     def note_start(self, entry: Handle) -> None:
-        """Follow the start of a handler."""
+        """Check the start of a handler."""
         held = [
             one
             for one in self._holds.standing(self._tp, entry.at)
@@ -134,7 +135,7 @@ class WhileHeld:
         return True
 
     def note_lift(self, entry: Lift) -> None:
-        """Withdraw the findings from after the end of a hold."""
+        """Withdraw the findings after the end of a hold, which an entry reports now."""
         self._doubts = [
             left for one in self._doubts for left in one.without(entry, self._holds)
         ]
@@ -144,8 +145,8 @@ class WhileHeld:
         self, holds: Iterable[Placed]
     ) -> tuple[list[Placed], list[Placed], list[Placed]]:
         # Return the holds that were certainly in force, the holds of the group that no
-        # entry ended (though the process may have been killed before it wrote their
-        # end), and the other holds.
+        # entry ended (the process may have been killed before it wrote their end), and
+        # the doubtful holds.
         sure, of_group, unsure = list[Placed](), list[Placed](), list[Placed]()
         for one in holds:
             if one.doubt:
@@ -157,7 +158,7 @@ class WhileHeld:
         return sure, of_group, unsure
 
     def facts(self) -> Iterator[UnderHold]:
-        """Yield the findings that were not withdrawn, once the journal has ended."""
+        """Yield the findings that were not withdrawn; call this after the last entry."""
         for one in self._doubts:
             sure, of_group, unsure = self._sorted(one.holds)
             hold, *_ = (*sure, *of_group, *unsure)

@@ -1,11 +1,11 @@
 """
-Follows the handlers of one member on the records of one partition.
+Tracks which records of one partition one member's handlers are processing.
 
-Entries of one process are compared by their numbers, without clocks. The entry of a
-completion is written before the worker learns of the completion, so it precedes later
-requests of commits and later starts of records. Records that begin together, as a batch
-or in another process, are one step of their lane: they may be delivered again in any
-smaller steps, before any later record.
+Entries of one process are compared by their numbers, without clocks. The entry that
+reports a completed record is written before the worker learns of the completion, so
+later commit requests and later handler starts have higher numbers. Records that a
+handler gets together, as a batch or in another process, are one step of their lane:
+they may be delivered again in smaller steps, but before any later record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +27,12 @@ _SPANS = 1024
 @frozen
 class _Step:
     """
-    Records of a lane that began together.
+    Records of a lane that a handler got together.
 
     Attributes:
-        is_dropped: whether the worker has since dropped the records: then their end
-            proves nothing about the same records if they are delivered again.
+        is_dropped: whether the worker has since dropped the records; if so, the end of
+            their handler proves nothing about the same records when they are delivered
+            again.
     """
 
     offsets: Sequence[int]
@@ -42,40 +43,41 @@ class _Step:
 
 class WorkerRecords:
     """
-    Follows the handlers of one partition.
+    Tracks the handlers that process one partition's records.
 
     Args:
-        take: takes facts about starts.
+        take: called with each fact about a handler start.
         is_each: whether every start is a fact, or only those that are out of order.
     """
 
     def __init__(self, take: Callable[[Fact], object], *, is_each: bool) -> None:
         self._take = take
         self._is_each = is_each
-        # offsets that were delivered in this ownership and are not complete
+        # offsets that were delivered in this ownership and are not complete yet
         self._open: set[int] = set()
-        # offsets from before a seek: handlers may have them, or the worker dropped them
+        # offsets from before a seek: a handler may be processing them, or the worker
+        # dropped them
         self._left: set[int] = set()
         self._next: int | None = None
         self._turn = 0  # counts ownerships
         self._newest = self._over = -1  # numbers of ownerships of the worker
         self._running: dict[object, _Step] = {}
-        # offsets whose call ended without completing them, in any ownership
+        # offsets whose handler call ended without completing them, in any ownership
         self._failed: set[int] = set()
         self._lanes: dict[str, Sequence[int]] = {}  # the last step of each lane
         self._low = -1  # no running step ends before this offset
         self._done = Spans()  # complete offsets, of any ownership
-        self._most = _SPANS  # the number of spans at which those that touch are merged
+        self._most = _SPANS  # the number of spans above which adjacent ones are merged
 
     # ------------------------------------------------------------ ownership
 
     def note_worker(self) -> None:
-        """Note a new worker, which does not wait for an earlier worker's handlers."""
+        """Record a new worker, which does not wait for an earlier worker's handlers."""
         self._running.clear()
         self._newest = self._over = -1
 
     def note_gain(self, *, is_given_back: bool) -> None:
-        """Forget the records, unless no other member can have owned the partition since."""
+        """Forget all records if another member may have owned the partition in between."""
         if not is_given_back:
             self._turn += 1
             self._over = self._newest
@@ -86,11 +88,11 @@ class WorkerRecords:
 
     def note_seek(self, offset: int | None) -> None:
         """
-        Note a seek: records from its target on are not complete until delivered again.
+        Record a seek: records from its target on count only when delivered again.
 
-        A worker does not notice a seek immediately: it may still begin records that it
-        has, and its journal names the records that it drops. The worker's own seeks go
-        back to records that have not begun.
+        A worker does not notice a seek immediately: it may still start handlers for
+        records that it already has, and its journal names the records that it drops.
+        The worker's own seeks go back to records that no handler has started.
         """
         start = 0 if offset is None else offset
         self._left |= {one for one in self._open if one >= start}
@@ -98,7 +100,7 @@ class WorkerRecords:
         self._goes_back(start)
 
     def note_drop(self, end: float) -> set[int]:
-        """Follow a worker that may drop records before an offset; return these records."""
+        """Record that a worker may drop all records before an offset; return them."""
         self._left |= {one for one in self._open if one < end}
         self._open -= self._left
         self._lanes.clear()
@@ -108,7 +110,7 @@ class WorkerRecords:
         return {one for one in self._left if one < end}
 
     def note_delivery(self, run: Delivered) -> None:
-        """Expect the records of a run to be handled."""
+        """Record that handlers must process the records of a run."""
         if self._next is not None and run.start < self._next:
             self._goes_back(run.start)
         self._next = run.next
@@ -125,11 +127,11 @@ class WorkerRecords:
     # ------------------------------------------------------------ handlers
 
     def at_work(self) -> Iterator[int]:
-        """Yield the offsets whose handlers have begun but not ended."""
+        """Yield the offsets of the records that handlers are processing."""
         return (one for step in self._running.values() for one in step.offsets)
 
     def note_start(self, entry: Handle) -> None:
-        """Report a start, and any violation of the order."""
+        """Process a handler start, and report it if it violates the order."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
         fact = HandlerBegan(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
@@ -138,7 +140,7 @@ class WorkerRecords:
         is_over = self._is_over(epoch)
         turn = -1 if is_over else self._turn
         self._running[entry.id] = _Step(offsets, lane, turn)
-        if not is_over:  # otherwise its ownership has ended
+        if not is_over:  # the handler's ownership is the current one
             self._newest = self._newest if epoch is None else epoch
             known = self._open, self._left
             fact.unknown = [
@@ -156,8 +158,8 @@ class WorkerRecords:
     def _follow(
         self, offsets: Sequence[int], lane: str
     ) -> tuple[int | None, int | None]:
-        # Return a later record that began before the given ones, and an earlier record
-        # that waits.
+        # Return a later record of the lane that was started before the given records,
+        # and an earlier record of the lane that is still waiting.
         before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
         if not before or last > before[-1]:
             self._lanes[lane] = offsets
@@ -167,7 +169,7 @@ class WorkerRecords:
         return (before[0] if before and first < before[0] else None), over
 
     def note_end(self, entry: Handled) -> None:
-        """Note the end of a handler, which completes the records that it has handled."""
+        """Record the end of a handler, which completes the records that it handled."""
         step = self._running.pop(entry.id, None)
         if step is None:
             return
@@ -182,10 +184,10 @@ class WorkerRecords:
 
     def note_completion(self, entry: Completed) -> None:
         """
-        Note a record that is complete although its handler failed.
+        Record the completion of a record whose handler failed.
 
-        A record that a poll returned can become complete in this way only after a
-        failed call.
+        A record that a poll returned can be completed in this way only after a failed
+        call of its handler.
         """
         offset = entry.offset
         was_delivered = offset in self._open or offset in self._left
@@ -200,7 +202,7 @@ class WorkerRecords:
     def _complete(self, *offsets: int) -> None:
         for offset in offsets:
             self._done.add(offset, offset + 1)
-        if len(self._done) > self._most:  # handlers of several lanes end in any order
+        if len(self._done) > self._most:  # handlers of different lanes end in any order
             self._done = merged(self._done)
             self._most = max(_SPANS, 2 * len(self._done))
 
@@ -210,9 +212,9 @@ class WorkerRecords:
         self, entry: Call, offset: int, position: int | None
     ) -> Iterator[EarlyCommit]:
         """
-        Yield a requested commit if it is beyond a record that is not complete.
+        Yield a fact if a commit is requested beyond a record that is not complete.
 
-        A commit beyond the position concerns deliveries before a seek.
+        A commit beyond the position concerns records that were delivered before a seek.
         """
         open_ = self._open
         if position is not None and offset > position:
@@ -220,7 +222,7 @@ class WorkerRecords:
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
             yield EarlyCommit(n=entry.n, at=entry.at, offset=offset, first=first)
-        # No record can overtake a step that began before all open records.
+        # Forget steps that began before all open records: no record can overtake them.
         low = min(self._open, default=offset)
         if low > self._low:
             self._low = low
@@ -229,12 +231,12 @@ class WorkerRecords:
             }
 
     def facts(self, n: int, at: float) -> Iterator[Done]:
-        """Yield the complete records, once the journal has ended."""
+        """Yield the complete records; call this after the last entry."""
         for start, end in merged(self._done):
             yield Done(n=n, at=at, start=start, end=end)
 
 
 def offsets_of(entry: Handle) -> Sequence[int]:
-    """Return the offsets of the records on which a handler begins, in order."""
+    """Return the sorted offsets of the records that a handler starts to process."""
     several: Sequence[int] | None = entry.batch
     return (entry.offset,) if several is None else sorted(several)

@@ -1,1 +1,1 @@
-"""Writes delivery journals: the actions of one process, for ``safeconsumer audit``."""
+"""Writes delivery journals, which record one process's actions for the audit."""

@@ -19,22 +19,23 @@ _LOG_APPEND_TIME = 1
 
 class Deliveries:
     """
-    Writes runs of records; each run begins where the previous one ended.
+    Writes runs of records; a run starts at the position where the previous run ended.
 
     Thread rules: :meth:`write` must run on the polling thread, the other methods on
     any.
 
     Attributes:
-        next: the offset after the last record, by partition as journals name it.
+        next: for each partition, by its name in journals, the offset after the last
+            record.
     """
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self.next: dict[str, int] = {}
-        self._sought: set[str] = set()  # since the latest poll began
+        self._sought: set[str] = set()  # after the latest poll began
 
     def begins_at(self, tp: tuple[str, int], offset: int) -> None:
-        """Note the position from which reading begins or continues."""
+        """Record the position from which reading starts or continues."""
         self.next[tp_text(tp)] = offset
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -44,16 +45,16 @@ class Deliveries:
             self._sought.discard(name)
 
     def began(self) -> None:
-        """Note the start of a poll or step, which obeys the seeks that have returned."""
+        """Record the start of a poll or step, which obeys all seeks that have returned."""
         self._sought.clear()
 
     def is_sought(self, tp: tuple[str, int]) -> bool:
-        """Return whether a seek came since the latest poll began."""
+        """Return whether a seek was called after the latest poll began."""
         return tp_text(tp) in self._sought
 
     @contextmanager
     def seeking(self, offsets: Mapping[str, int | None]) -> Iterator[None]:
-        """Note a seek; an offset of None makes the position unknown, as during a poll."""
+        """Record a seek around the block; an offset of None makes the position unknown."""
         before = {name: self.next.pop(name, None) for name in offsets}
         self._sought.update(offsets)
         then: Mapping[str, int | None] = before
@@ -61,7 +62,7 @@ class Deliveries:
             yield
             then = offsets
         finally:
-            self._sought.update(offsets)  # a poll may have begun in between
+            self._sought.update(offsets)  # a poll may have begun during the block
             known = ((name, at) for name, at in then.items() if at is not None)
             self.next.update(known)
 
@@ -75,16 +76,16 @@ class Deliveries:
         is_peek: bool = False,
     ) -> None:
         """
-        Write the records of a poll or step, as several runs if offsets go back.
+        Write the records of a poll or step; start a new run where offsets decrease.
 
         Args:
             tp: the partition.
             records: the records in order, at least one.
-            began: the fields that show when the poll or step began.
+            began: the fields that state when the poll or step began.
             end: the position after the records, if it is known; it is beyond the last
                 record if transaction markers or compacted records follow.
-            is_peek: whether the position does not move, so that the records are
-                delivered again.
+            is_peek: whether the poll leaves the position unchanged, so that the records
+                are delivered again.
 
         Raises:
             JournalError: a run could not be written.
@@ -108,7 +109,8 @@ class Deliveries:
 
 
 def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
-    # Only the broker's time is the time of the append; a producer's time is arbitrary.
+    # Only a time that the broker set is the time of the append; a producer may set any
+    # time.
     at = record.timestamp
     if at is None or at < 0:
         return {}
@@ -136,7 +138,8 @@ def _run_of(offsets: list[int]) -> dict[str, object]:
 
 
 def _has_no_gap(offsets: list[int]) -> bool:
-    # Offsets nearly always have no gap; then no pair of offsets has to be compared.
+    # Nearly all lists of offsets have no gap, which this check finds without comparing
+    # pairs.
     first, last = offsets[0], offsets[-1]
     is_wide = last - first >= len(offsets)
     return not is_wide and offsets == list(range(first, last + 1))

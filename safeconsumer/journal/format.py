@@ -2,54 +2,54 @@
 Defines the delivery journal: the actions of one process, in JSON lines.
 
 This is version 5. The first line, ``{"journal": 5, "member": ..., "group": ..., "at":
-...}``, names the member. Each further line has ``n``, its number, one higher than the
-one before, ``at``, the seconds since the epoch on a clock that never goes back, ``e``,
-the name of the event, and the event's fields. A partition is written as
-``topic:number``, a time as seconds since the epoch. Unknown values are left out, or are
-null. A reader skips events that are not named here.
+...}``, names the member. Each further line has ``n``, its number, which is one higher
+than that of the line before, ``at``, the seconds since the epoch by a clock that never
+goes back, ``e``, the name of the event, and the event's fields. A partition is written
+as ``topic:number``, a time as seconds since the epoch. Unknown values are left out, or
+are null. A reader skips events that are not named here.
 
 Events of every consumer:
 
-- ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
-  name, which distinguish a topic from a deleted one of the same name,
+- ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of the partitions'
+  topics by name, which distinguish a topic from a deleted topic of the same name,
   ``cluster``: the id of the cluster, which is unknown when a journal's head is written;
 - ``revoked``, ``lost``: ``partitions``, ``generation``; the event is ``lost`` if the
-  member lost its membership while it had the partitions, so a partition that ``assign``
-  or ``unsubscribe`` drops is revoked;
-- ``unseen``: from here on the journal may lack commits of this member: a producer got
-  ``group_metadata()`` for its transactions, or another library's client commits on its
-  own;
+  member lost its membership while it owned the partitions, and ``revoked`` otherwise,
+  also if ``assign`` or ``unsubscribe`` drops them;
+- ``unseen``: after this entry the journal may lack commits of this member, because a
+  producer got ``group_metadata()`` for its transactions, or because another library's
+  client commits on its own;
 - ``committed``: ``offsets``: by partition, the group's committed offset at the start of
-  an ownership, as the broker answered it, or null if nothing is committed; ``notes``:
+  an ownership, as the broker returned it, or null if nothing is committed; ``notes``:
   the metadata of these commits. If the program gives no metadata, a member with a
   journal commits with ``journal:name#n``: the ``member`` of that journal's head, and
   its newest entry when the commit was requested, which is the ``call`` or follows it.
-  Other metadata are a program's own;
+  All other metadata come from programs;
 - ``clock``: ``least``, ``most``: the broker's clock is ahead of this journal's by at
   least, and at most, this many seconds; written with ``control=``, once a minute and
   whenever the bounds contradict the last ones;
 - ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
   the committed offset, or the offset of the client's reset rule;
-- ``reset``: ``tp``, ``offset``, ``owner``: the ownership is at the offset to which a
-  hold of this owner, such as ``operator:alice``, moves the partition; it has just begun
-  there, or it had already committed this offset and is at it;
-- ``log_start``: ``tp``, ``first``: the first offset of the log, by the broker's first
+- ``reset``: ``tp``, ``offset``, ``owner``: the position is the offset to which a hold
+  of this owner, such as ``operator:alice``, moves the partition; the ownership has just
+  begun there, or had already committed this offset before and continues there;
+- ``log_start``: ``tp``, ``first``: the first offset of the log, from the broker's first
   answer to a fetch after the client's reset rule set a position (``begins``), either at
   the start of an ownership without a committed offset, or forward from a position that
   was out of range;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
-  ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
+  ``last`` offset, ``count``, ``gaps``: the offsets between these that have no record,
   ``[7, 9]`` for 7 and 8; ``after``, the number of the last entry before that poll or
-  step began, and ``asked``, when it began; ``peek``, true if the position does not move
-  (``poll(update_offsets=False)``); for the first record ``written``, when the broker
-  appended it, or ``created``, the producer's time. Polls that return nothing are not
-  written;
+  step began, and ``asked``, when it began; ``peek``, true if the poll leaves the
+  position unchanged (``poll(update_offsets=False)``); for the first record ``written``,
+  when the broker appended it, or ``created``, the producer's time. Polls that return no
+  records are not written;
 - ``named``: ``tp``, ``topics``: the id of the topic, if ``assigned`` lacks it because
   the client did not know the id yet;
-- ``transactional``: ``tp``: from here on records may belong to a transaction, which
-  leaves offsets without a record: its markers, and aborted records;
-- ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
+- ``transactional``: ``tp``: after this entry records may belong to a transaction, and
+  the offsets of its markers and aborted records have no record;
+- ``moved``: ``tp``, ``from`` and ``next``: the position moved past offsets without a
   record;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
   ``id``, the same for both; ``scopes`` and ``owner`` (pause, resume), ``every`` (resume:
@@ -61,34 +61,36 @@ Events of every consumer:
   ``call`` is written when the application calls, or when the client commits on its own,
   and ``return`` when the answer is known, with the offsets that were sent: a commit
   leaves out topics that were deleted; a commit that failed may still have been stored.
-  A ``seek`` may also be made by the client itself: back to records that are written as
-  delivered, but that the poll or step then could not return;
-- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that no call names: a hold of an
-  operator or a group, a pause that was handed over, or a whole pause. With ``hold``
-  also ``written``, when the broker appended its record to the control topic, and
-  ``offset``, that record's offset; for other holds ``since``, when the hold was placed,
-  because the entry may be written a little later, and ``until`` if the hold expires.
-  With ``lift`` also ``since``, when the hold ended, and ``why`` if no other process
-  lifted it: it expired, it ended with an ownership, or a ``resume`` of this consumer
-  ended it.
+  The client itself may also write a ``seek``: back to records that the journal lists as
+  delivered, but that the poll or step could not return;
+- ``hold``, ``lift``: ``scope`` and ``owner`` of a hold that no call lists in its
+  ``scopes``: a hold of an operator or a group, a pause that was handed over, or a whole
+  pause. With ``hold`` also ``written``, when the broker appended its record to the
+  control topic, and ``offset``, that record's offset; for other holds ``since``, when
+  the hold was placed, because the entry may be written a little later, and ``until`` if
+  the hold expires. With ``lift`` also ``since``, when the hold ended, and ``why`` if no
+  other process lifted it: it expired, it ended with an ownership, or a ``resume`` of
+  this consumer ended it.
 
-Events of a worker whose consumer keeps a journal; each entry is written before its
-consequences, such as a commit, the next record of a lane, or an event:
+Events of a worker whose consumer keeps a journal; each entry is written before anything
+that follows from it, such as a commit, the next record of a lane, or an event:
 
-- ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
-  get the records, so that a record counts as done only if a handler reports that;
+- ``working``: ``order`` (partition, key, unordered): after this entry a worker's
+  handlers get the records, so that a record counts as done only if a handler reports
+  that;
 - ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
-  same for both; with ``handle`` also ``lane``, the same for records that must not
-  overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
-  ownership; with ``handled`` ``ok``, false if it raised. For a batch ``offset`` is the
-  first offset, and ``handle`` has the offsets as ``batch``; ``handled``, unless it is
-  ``ok``, has those that are ``done``;
+  same for both; with ``handle`` also ``lane``, which is the same for records that must
+  not be handled at the same time, or null if there is no such limit, ``attempt``, and
+  ``epoch``, a number that grows with each ownership; with ``handled`` also ``ok``,
+  false if the handler raised. For a batch ``offset`` is the first offset, and
+  ``handle`` has all offsets as ``batch``; a ``handled`` that is not ``ok`` has the
+  completed offsets as ``done``;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
-  also without a handler if the broker's log cannot be read;
+  even without a handler if the record cannot be read from the broker's log;
 - ``dropped``: ``tp``, ``before``: the worker has noticed that the position was moved,
-  and has dropped the records before this offset that it still had;
-- ``running``: ``records``, the offsets by partition that handlers are working on;
+  and has dropped all records below this offset that it still had;
+- ``running``: ``records``, the offsets that handlers are working on, by partition;
   written after a hold has come into force, and before the entry that reports the hold.
 
 Events of other programs:
@@ -101,16 +103,16 @@ A killed process may leave half a line at the end; no other line may be broken.
 
 A journal may have several parts, each in its own file. The head of a later part also
 has ``part``, its number (the first part is 1), ``after``, the number of the last entry
-before it, and ``began``, the ``at`` of the first head. A part that has ended ends with
-a line without ``n``, which has ``part`` and ``after`` of the next part.
+before it, and ``began``, the ``at`` of the first head. The last line of a complete part
+has no ``n``, but the ``part`` and ``after`` of the next part.
 """
 
 VERSION = 5
 
-# The prefix of the metadata with which a commit names its journal.
+# The prefix of the commit metadata that name a journal.
 NOTE = "journal:"
 
-# The reasons for the end of a hold that no other process lifted.
+# The reasons why a hold ended that no other process lifted.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
 
 # The reasons why a record is complete although its handler failed.
@@ -125,6 +127,6 @@ def tp_text(tp: tuple[str, int]) -> str:
 def scope_text(scope: object) -> str:
     """Return the name of a scope in journals."""
     topic, number = getattr(scope, "topic", None), getattr(scope, "partition", None)
-    # A partition of the topic re is written re:re:3, as re:3 would be a pattern.
+    # A partition of the topic re is written re:re:3, because re:3 would be a pattern.
     is_of_re = topic == "re" and number is not None
     return f"re:{topic}:{number}" if is_of_re else str(scope)

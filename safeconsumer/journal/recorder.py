@@ -33,7 +33,7 @@ from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
 
-# Seconds between two entries of the broker's clock.
+# Seconds between two entries about the broker's clock.
 _CLOCK_SECONDS = 60.0
 # Brokers truncate their times to milliseconds.
 _MS = 0.001
@@ -43,15 +43,16 @@ class Recorder:
     """
     Writes the actions of one consumer into its journal.
 
-    The consumer, its parts (``Membership.keep_journal``) and its worker, if it has one,
-    call these methods.
+    The methods are called by the consumer, its parts (``Membership.keep_journal``) and
+    its worker, if it has one.
 
     Args:
-        journal: a folder, where the recorder opens a new journal, or a writer, which
-            stays open and serves one consumer at a time.
+        journal: a folder, in which the recorder creates a journal, or a writer, which
+            serves one consumer at a time and which the recorder does not close.
         client_id: names the member.
         group: the member's consumer group.
-        hands_over: whether a pause moves with its partition (``pause_handover``).
+        hands_over: whether pauses are handed over with their partitions
+            (``pause_handover``).
 
     Raises:
         JournalError: the argument is not the path of a folder, the folder is not
@@ -61,7 +62,7 @@ class Recorder:
     polling thread, the other methods on any thread.
 
     Attributes:
-        writer: writes the entries into files.
+        writer: writes the entries to files.
     """
 
     def __init__(
@@ -86,19 +87,19 @@ class Recorder:
         self._moves = {"moves": True} if hands_over else {}
         self._ids = itertools.count(1)
         self._deliveries = Deliveries(self.writer)
-        # The first offsets of records that are in the journal as delivered, and that the
-        # next polls return again.
+        # By partition, the first of the records that the journal lists as delivered and
+        # that the next polls will return again.
         self._repeated: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # unfinished calls
         # The offsets of the last commit, and the number of its entry. While that entry is
         # the newest, the same commit is not written again.
         self._committed: tuple[object, int] = (None, 0)
-        # The broker's answers in the current ownerships.
+        # The committed offsets that the broker returned in the current ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # Partitions whose start of the log is not known yet, each with the lowest
-        # offset of a fetch whose answer counts.
+        # Partitions whose log start is not known yet, each with the lowest fetch offset
+        # whose answer counts.
         self._log_starts_unknown: dict[TopicPartition, int] = {}
-        # The time and the bounds of the last entry of the broker's clock.
+        # The time and the bounds of the last entry about the broker's clock.
         self._clock = -math.inf, 0.0, 0.0
         # The partitions with a "transactional" entry in this ownership.
         self._transactional: set[TopicPartition] = set()
@@ -111,7 +112,7 @@ class Recorder:
         self._membership: Membership | None = None
 
     def begin(self, consumer: object) -> None:
-        """Begin to record an adopted consumer, which has no assignment yet."""
+        """Start to record an adopted consumer, which must not have an assignment yet."""
         self._membership = Membership(consumer)
         self._membership.keep_journal(self)
 
@@ -125,7 +126,7 @@ class Recorder:
             self.writer.close()
 
     def undo(self) -> None:
-        """End because the consumer could not be created; remove a journal without entries."""
+        """Stop because the consumer could not be created; remove the journal if empty."""
         self.end()
         if self._is_ours and not self.writer.number:
             with suppress(OSError):
@@ -135,7 +136,7 @@ class Recorder:
 
     def began(self) -> Began:
         """
-        Note the start of a poll or step; return the fields of its entries.
+        Record the start of a poll or step; return the fields for its entries.
 
         Raises:
             JournalError: earlier entries still cannot be written.
@@ -157,8 +158,8 @@ class Recorder:
 
         Args:
             records: the records.
-            began: the answer of :meth:`began` when this poll began.
-            is_peek: whether the positions do not move.
+            began: the result of :meth:`began` at the start of this poll.
+            is_peek: whether the poll leaves the positions unchanged.
 
         Raises:
             JournalError: the records could not be written, so they must not be returned.
@@ -180,7 +181,7 @@ class Recorder:
         Write and yield the records of an iteration.
 
         Args:
-            records: yields the records.
+            records: a generator of the records.
             put_back: called with a record that could not be yielded.
 
         Raises:
@@ -189,8 +190,8 @@ class Recorder:
         try:
             began = self.began()
             for record in records:
-                # No call may precede this block: a signal handler could raise in that
-                # call, before the block catches its exception.
+                # No call may stand between the loop's head and this block: if a signal
+                # handler raised in that call, the record would not be put back.
                 try:
                     tp = TopicPartition(record.topic, record.partition)
                     self._go_back(tp, record.offset)
@@ -204,13 +205,13 @@ class Recorder:
             records.close()
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Note records that a poll took, and perhaps wrote, but did not return."""
+        """Record that a poll did not return records that it may have written."""
         if offset < self._deliveries.next.get(tp_text(tp), offset):
             self._repeated[tp] = offset
 
     def _go_back(self, tp: TopicPartition, first: int) -> None:
-        # The client itself has moved the position back, to before the end of the last
-        # entry.
+        # The client itself has moved the position back, below the end of the last
+        # delivery entry.
         if tp in self._repeated:
             offset = min(first, self._repeated[tp])
             with self.calling("seek", {"offsets": {tp_text(tp): offset}}):
@@ -244,8 +245,8 @@ class Recorder:
         try:
             self.write("call", call)
         except BaseException:
-            # The call is not made, but its entry may be written later, or may already
-            # be written.
+            # The consumer does not make the call, but the call's entry may be written
+            # later, or may already be written.
             with suppress(JournalError):
                 self.note("return", failed)
             raise
@@ -264,7 +265,7 @@ class Recorder:
         for_: float | None,
     ) -> Iterator[None]:
         """
-        Write a ``pause``, and before its return the records that handlers have.
+        Write a ``pause``; before its return, write the records that handlers work on.
 
         Raises:
             JournalError: as :meth:`calling`.
@@ -293,16 +294,16 @@ class Recorder:
     @contextmanager
     def seeking(self, offsets: Mapping[Any, int | None]) -> Iterator[None]:
         """
-        Write a ``seek``; an offset of None is the first or next offset of a partition.
+        Write a ``seek``; None stands for the first or the next offset of a partition.
 
-        If several seeks overlap, it is unknown which was last: each is written with
-        None.
+        If several seeks overlap, it is unknown which of them took effect last, so each
+        is written with None.
 
         Raises:
             JournalError: as :meth:`calling`.
         """
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        # There is no lock, because a signal handler would wait for the thread that it
+        # Do not take a lock: a signal handler would wait for the thread that it
         # interrupted.
         others = [*self._seeking.values()]
         self._seeking[id(by_name)] = by_name
@@ -326,16 +327,16 @@ class Recorder:
         """
         Write the request for a commit.
 
-        Entries before the request show how far positions moved without records. If the
-        last commit had the same offsets, and only the broker's clock was written since,
-        the request is left out: it would prove nothing new, and an idle client commits
-        every five seconds.
+        Before the request, write how far positions moved past offsets without records.
+        If the last commit had the same offsets, and only clock entries were written
+        since, do not write the request: it would prove nothing new, and an idle client
+        commits every five seconds.
 
         Returns:
-            The text by which the commit names this journal and its newest entry ("" once
-            the recorder has ended), and the function that writes the result; that
-            function takes the partitions that were sent, because a commit leaves out
-            deleted topics.
+            The metadata with which the commit names this journal and its newest entry
+            ("" after the recorder has ended), and a function that writes the result.
+            The function needs the partitions that were sent, because a commit leaves
+            out deleted topics.
 
         Raises:
             JournalError: the request could not be written.
@@ -344,7 +345,7 @@ class Recorder:
             self._write_move(tp, offset)
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
         if not self._has_ended:
-            self.writer.flush()  # a waiting entry counts as a new one
+            self.writer.flush()  # a queued entry counts as newer than the last commit
         if self._committed == (by_name, self.writer.number):
             return self._note, lambda *_, **__: None
         answer = self._write_call("commit", {"offsets": by_name})
@@ -361,7 +362,7 @@ class Recorder:
 
     @staticmethod
     def is_note(metadata: str) -> bool:
-        """Return whether the metadata of a commit name any journal."""
+        """Return whether the metadata of a commit names a journal, this one or another."""
         return metadata.startswith(NOTE)
 
     @property
@@ -373,10 +374,11 @@ class Recorder:
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """
-        Write the committed offsets at which ownerships begin, as the broker answered.
+        Write the committed offsets, from the broker, at which ownerships begin.
 
         Args:
-            answers: the answer by partition; None if the group has no committed offset.
+            answers: the committed offset of each partition; None if nothing is
+                committed.
         """
         new = {
             tp_text(tp): one
@@ -394,15 +396,17 @@ class Recorder:
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """
-        Write the difference between the broker's clock and the journal's.
+        Write the difference between the broker's clock and the journal's clock.
 
-        An entry is written after a minute, or if the new bounds contradict the last
+        Write an entry once a minute, and whenever the new bounds contradict the last
         ones.
 
         Args:
             at: a time that the broker's clock showed, in whole milliseconds.
-            sent: the latest moment that was certainly before that, monotonic seconds.
-            received: the earliest moment that was certainly after that, likewise.
+            sent: the latest known time before the broker read its clock, in monotonic
+                seconds.
+            received: the earliest known time after the broker read its clock, in
+                monotonic seconds.
         """
         before, now, after = time.monotonic(), self.writer.now(), time.monotonic()
         least, most = at - received - now + before, at + _MS - sent - now + after
@@ -414,7 +418,8 @@ class Recorder:
         self._without_raising(lambda: self._write_clock(bounds))
 
     def _write_clock(self, bounds: Mapping[str, object]) -> None:
-        # If a commit wrote the newest entry, an equal commit is still left out.
+        # A clock entry does not count as newer than the last commit, so that an equal
+        # commit is still left out.
         (committed, newest), before = self._committed, self.writer.number
         self.write("clock", bounds)
         if newest == before and self.writer.number == before + 1:
@@ -435,13 +440,13 @@ class Recorder:
         self._write_without_raising("named", {"tp": tp_text(tp), "topics": topics})
 
     def transactional(self, tp: TopicPartition) -> None:
-        """Write, once in an ownership, that a batch of a transaction was read."""
+        """Write, once per ownership, that a batch of a transaction was read."""
         if tp not in self._transactional:
             self._transactional.add(tp)
             self._write_without_raising("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
-        """Write, once, that commits from now on may bypass this journal."""
+        """Write, only once, that later commits may bypass this journal."""
         if not self._has_hidden_commits:
             self._has_hidden_commits = True
             self._write_without_raising("unseen", {})
@@ -468,13 +473,13 @@ class Recorder:
 
     def note_worker(self, order: str, running: Running) -> None:
         """
-        Write that a worker gets the records from now on.
+        Write that a worker receives the records from now on.
 
-        Each later hold is written with the records that the worker's handlers are
-        working on.
+        Before each later hold, the journal lists the records that the worker's handlers
+        are working on.
 
         Args:
-            order: the worker's order.
+            order: the worker's ``order=``.
             running: returns the offsets that the handlers are working on, by partition.
 
         Raises:
@@ -496,7 +501,7 @@ class Recorder:
     # ------------------------------------------------------------ positions, ownerships
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """Write the position at which reading begins."""
+        """Write the position at which reading starts."""
         self._repeated.pop(tp, None)
         before = self._deliveries.next.get(tp_text(tp))
         if before is None and self._answers.get(tp) is None:  # nothing is committed
@@ -508,13 +513,14 @@ class Recorder:
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
-        Write the start of the log, once after each position that the reset rule has set.
+        Write the start of the log, once for each position that the reset rule set.
 
         Args:
             tp: the partition.
-            first: the first offset, by a broker's answer to a fetch; -1 if the broker
-                is old.
-            asked: the offset of that fetch, which may be older than the position.
+            first: the first offset of the log, from a broker's answer to a fetch; -1 if
+                the broker is too old to return it.
+            asked: the offset of that fetch, which may have been sent before the
+                position was set.
         """
         if asked >= self._log_starts_unknown.get(tp, math.inf) and first >= 0:
             del self._log_starts_unknown[tp]
@@ -523,13 +529,13 @@ class Recorder:
             )
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
-        """Write that an ownership begins where an operator moves the partition."""
+        """Write that an ownership begins at the offset to which an operator moved it."""
         self._deliveries.begins_at(tp, offset)
         fields = {"tp": tp_text(tp), "offset": offset, "owner": owner}
         self._write_without_raising("reset", fields)
 
     def reassigned(self, change: Reassignment) -> None:
-        """Write that ownerships begin or end now."""
+        """Write which ownerships begin and end."""
         changed = (*change.departed, *change.gained)
         self._deliveries.forget(changed)
         self._transactional.difference_update(changed)
@@ -554,12 +560,12 @@ class Recorder:
     @essential
     def hook(self, event: events.Event) -> None:
         """
-        Write the starts and ends of holds that no call of this process names.
+        Write starts and ends of holds that no call of this process names explicitly.
 
-        The starts are those of operators' and the group's holds, of holds that arrived
-        with a partition, and of whole pauses. The ends are those of holds that expire
-        or end with an ownership, and of plain pauses that a resume ends without naming
-        them.
+        The starts are those of operators' and the group's holds, of holds that were
+        handed over with a partition, and of whole pauses. The ends are those of holds
+        that expire or end with an ownership, and of plain pauses that a resume ends
+        without naming them.
         """
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_placed_elsewhere, event.holds):
@@ -587,13 +593,13 @@ class Recorder:
         self._without_raising(lambda: self.write(event, fields))
 
     def _without_raising(self, write: Callable[[], object]) -> None:
-        # An exception would do harm here, under upstream's lock or in a hook. The entry
-        # waits, and the next poll raises if the entry still cannot be written.
+        # An exception would do harm under upstream's lock or in a hook. The entry stays
+        # queued, and the next poll raises if it still cannot be written.
         try:
             write()
             self._is_behind = False
         except JournalError:
-            if not self._is_behind:  # log only once until an entry can be written again
+            if not self._is_behind:  # log the first failure only
                 log.exception("the journal is behind from here on")
             self._is_behind = True
 
@@ -606,12 +612,13 @@ _ENDS = (events.HoldsRemoved, events.HoldsExpired, events.HoldsEnded)
 
 
 def _is_placed_elsewhere(hold: Hold) -> bool:
-    # Whether no call of this process placed the hold.
+    # Return whether no call of this process placed the hold.
     return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
 
 
 def _is_end_unnamed(event: events.Event, hold: Hold) -> bool:
-    # Whether no call names the end; a resume also ends plain pauses that it does not name.
+    # Return whether no call names the hold whose end is reported; a resume also ends
+    # plain pauses that it does not name.
     is_plain = hold.lifetime is Lifetime.PLAIN
     is_named = not (hold.is_remote or hold.owner == WHOLE or is_plain)
     return not (isinstance(event, events.HoldsRemoved) and is_named)

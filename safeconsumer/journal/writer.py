@@ -1,11 +1,11 @@
 """
-Writes a journal by appending whole lines, so that a killed process leaves its entries.
+Writes a journal by appending whole lines, so that entries survive a killed process.
 
 A long journal is split into parts, each in a separate file. If another part follows,
-the last line of a part names that part, whose head has the same number. So a reader
-notices a missing part, even the last one. The next part and its head exist before the
-old part names it and before entries are written into it, so the process may be killed
-at any point.
+the last line of a part has the number of the next part, which is also in that part's
+head. So a reader notices a missing part, even if the last part is missing. The writer
+creates the next part with its head before the old part names it and before entries are
+written into it, so the journal is valid even if the process is killed at any point.
 """
 
 import json
@@ -35,31 +35,32 @@ Running = Callable[[], Mapping[tuple[str, int], Sequence[int]]]
 
 class JournalWriter:
     """
-    Writes one member's journal into a folder; a forked child writes a separate one.
+    Writes one member's journal into a folder; a forked child writes its own journal.
 
     A writer serves one consumer at a time, and each consumer has its own journal.
-    Several members of one process need a writer each; a member that is given only the
-    folder creates one.
+    If a process has several members, each of them needs its own writer; a member that
+    gets only the folder creates a writer itself.
 
-    When a call returns, the operating system has the entry, so the entry survives a
-    crash of the process, but not of the machine.
+    When a call returns, the operating system has received the entry, so the entry
+    survives a crash of the process, but not of the machine.
 
     Thread rules: any thread and signal handlers may call the methods.
 
     Args:
-        folder: the folder of the journals; it is created if needed.
-        member: names the process for people; a random part is added.
-        group: the consumer group of the consumer that the writer serves.
+        folder: the folder of the journals, which is created if needed.
+        member: names the process for people; the process id and random digits are
+            appended.
+        group: the group of the consumer that the writer serves.
         clock: returns seconds that never go back.
         wall: returns seconds since the epoch.
-        part_bytes: the size at which the next entry begins another part; None for no
-            limit.
-        part_seconds: the age at which the next entry begins another part; None for no
-            limit.
+        part_bytes: the size of a part from which on the next entry starts a new part;
+            None for no limit.
+        part_seconds: the age of a part from which on the next entry starts a new part;
+            None for no limit.
 
     Attributes:
-        running: returns the offsets that a worker's handlers are working on, by
-            partition; None if there is no such function.
+        running: a function that returns the offsets that a worker's handlers are
+            working on, by partition; None without a worker.
 
     Raises:
         JournalError: the folder cannot be written, or a limit is not above 0.
@@ -78,7 +79,7 @@ class JournalWriter:
     ) -> None:
         self._part_bytes = _checked("part_bytes", part_bytes)
         self._part_seconds = _checked("part_seconds", part_seconds)
-        # the program may change to another folder
+        # the program may change its working directory later
         self._folder = Path(folder).absolute()
         self._member = member
         self._group = group
@@ -90,10 +91,10 @@ class JournalWriter:
         self.running: Running | None = None
         self._user: weakref.ref[object] | None = None
         self._may_end_in_part_of_line: bool
-        self._has_served = False  # whether a consumer was served in this journal
+        self._has_served = False  # whether this journal has been used for a consumer
         self._is_writing: bool
-        # The limits count from this size and time: those at which the part was begun,
-        # or at which the next part could not be begun.
+        # The size and time from which the limits count: when the part was started, or
+        # when an attempt to start the next part failed.
         self._limits_begin: tuple[int, float]
         self._end: _End
         self.renew()
@@ -102,12 +103,12 @@ class JournalWriter:
 
     @property
     def path(self) -> Path:
-        """The file of the last part, to which this process appends now."""
+        """The file of the newest part, to which this process is appending."""
         return self._end.part.path
 
     @property
     def name(self) -> str:
-        """The name of this process's journal; in its head it is the ``member``."""
+        """The name of this process's journal, which the head contains as ``member``."""
         return self._name
 
     @property
@@ -117,14 +118,14 @@ class JournalWriter:
 
     def serve(self, user: object, group: str) -> None:
         """
-        Write for a consumer until :meth:`release`, or until it is garbage-collected.
+        Write for a consumer until :meth:`release`, or until the consumer is collected.
 
-        If this journal has entries of an earlier consumer, another journal begins,
-        because that consumer's holds, ownerships and calls are not this consumer's.
+        If this journal has entries of an earlier consumer, start a new journal, because
+        the holds, ownerships and calls of the two consumers must not be mixed.
 
         Raises:
-            JournalError: the writer serves another consumer, the group differs, or
-                another journal cannot be begun.
+            JournalError: the writer serves another consumer, the group differs, or a
+                new journal cannot be started.
         """
         if group != self._group:
             message = (
@@ -147,21 +148,22 @@ class JournalWriter:
             self._user = weakref.ref(user)
 
     def release(self, user: object) -> None:
-        """Stop serving this consumer, so that another one may use the writer."""
+        """Stop serving this consumer, so that another consumer may use the writer."""
         with self._lock:
             if self._user is not None and self._user() is user:
                 self._user = None
 
     def now(self) -> float:
-        """Return the time that an entry written now would have."""
+        """Return the time that an entry would get if it were written now."""
         return round(self._wall_offset + self._clock(), 6)
 
     def time_of(self, wall: float) -> float:
         """
-        Return the time that an entry written at a given moment would have had.
+        Return the time that an entry would have got at an earlier moment.
 
         Args:
-            wall: the moment, by the wall clock, which may have been adjusted since then.
+            wall: the moment, by the wall clock; the wall clock may have been adjusted
+                since.
         """
         ago = max(0.0, self._wall() - wall)
         return round(self.now() - ago, 6)
@@ -170,20 +172,20 @@ class JournalWriter:
         """
         Append one entry.
 
-        After an exception, unless the journal is closed, the entry is written before the
-        next one. Entries that a signal handler writes during this call are appended when
-        the call continues.
+        If this call raises and the journal is not closed, the entry stays queued and is
+        written before the next entry. Entries that a signal handler writes during this
+        call are appended when the call continues.
 
         Raises:
-            JournalError: the entry could not be written yet, or the journal is closed; an
-                incomplete journal proves nothing.
+            JournalError: the entry could not be written yet, or the journal is closed.
+                An incomplete journal proves nothing.
         """
         self.note(event, fields)
         self.flush()
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """
-        Queue one entry, to be written before the next one; take no lock and do not block.
+        Queue one entry, to be written before the next one; never block or take a lock.
 
         Raises:
             JournalError: the journal is closed.
@@ -198,10 +200,10 @@ class JournalWriter:
         Append the entries that could not be written earlier.
 
         Raises:
-            JournalError: a waiting entry still cannot be written.
+            JournalError: a queued entry still cannot be written.
         """
         with self._lock:
-            # In a signal handler, the interrupted call writes the entries.
+            # In a signal handler, leave the queued entries to the interrupted call.
             if self._is_writing:
                 return
             self._is_writing = True
@@ -211,14 +213,15 @@ class JournalWriter:
             finally:
                 self._is_writing = False
             warning, self._warning = self._warning, ""
-        if warning:  # logging runs foreign code, so the lock is released before
+        if warning:  # logging may run other code, so log after the lock is released
             log.warning(warning)
 
     def write_running(self) -> None:
         """
         Append the records that handlers are working on, if :attr:`running` is set.
 
-        Call it once a hold is in force, and before the entry that reports the hold.
+        Call this method when a hold is in force, before the entry that reports the
+        hold.
 
         Raises:
             JournalError: as :meth:`write`.
@@ -231,7 +234,7 @@ class JournalWriter:
         """
         Close the file; a second call has no effect.
 
-        Waiting entries that cannot be written now are lost.
+        Queued entries that cannot be written now are lost.
         """
         with self._lock:
             if not self._is_closed:
@@ -241,13 +244,13 @@ class JournalWriter:
                 os.close(self._end.part.file)
 
     def is_locked_here(self) -> bool:
-        """Return whether this thread has the journal's lock, as a signal handler may."""
+        """Return whether this thread already holds the lock, as in a signal handler."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     def renew(self) -> None:
-        """Forget the consumer and other threads' calls, which a forked child lacks."""
-        # A signal handler may write while its thread writes: the lock admits the
-        # handler, and the handler's entry waits in the queue.
+        """Forget the consumer and calls of other threads, which a forked child lacks."""
+        # A signal handler may write while the interrupted thread is writing. The lock
+        # is reentrant, so the handler does not block, and its entry is queued.
         self._lock = threading.RLock()
         self._is_writing = False
         self._waiting: deque[str] = deque()
@@ -256,9 +259,9 @@ class JournalWriter:
     # ------------------------------------------------------------ inside
 
     def _write(self, text: str) -> None:
-        # A signal handler may raise after any step: then the next call removes a
-        # partial line and writes the whole line again. A single assignment records the
-        # written line and its number.
+        # A signal handler may raise after any step. In that case the next call removes
+        # the partial line and writes the whole line again. A single assignment stores
+        # both the written line and its number.
         if os.getpid() != self._pid:
             self._begin()
         end = self._end
@@ -311,7 +314,7 @@ class JournalWriter:
                 f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
             )
-            self._limits_begin = end.size, self._clock()  # the limits count from now
+            self._limits_begin = end.size, self._clock()  # count the limits from now on
             return end
         try:
             following = {"part": end.part.number, "after": end.number}
@@ -343,7 +346,8 @@ class _Part(NamedTuple):
 
 
 class _End(NamedTuple):
-    # The end of a journal: its last part, that part's size, and the last entry.
+    # The end of a journal: its last part, the number of the last entry, the size of the
+    # part, and the text of the last entry.
     part: _Part
     number: int
     size: int
@@ -362,7 +366,8 @@ def _truncate(end: _End) -> None:
 
 
 def _create_file(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
-    # The file gets its name after its head is written; a failure leaves no file.
+    # The file gets its final name after its head is written; after a failure there is
+    # no file.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
@@ -397,7 +402,7 @@ def _append(file: int, path: Path, line: str) -> int:
 
 
 def _is_of_a_handler(error: Exception) -> bool:
-    # A signal handler's TimeoutError is an OSError, but not one of the system's.
+    # A TimeoutError that a signal handler raised is an OSError without an errno.
     return isinstance(error, OSError) and error.errno is None
 
 
@@ -410,9 +415,9 @@ def _checked(name: str, limit: float | None) -> float | None:
 
 
 def _wall_offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
-    # A busy machine may stop the process between the readings of the two clocks, which
-    # would shift the times of this journal, so the closest of several pairs of readings
-    # counts.
+    # On a busy machine the process may be suspended between the readings of the two
+    # clocks, which would shift the times of this journal. So use the closest of several
+    # pairs of readings.
     readings = []
     for _ in range(_CLOCK_READINGS):
         before, at, after = clock(), wall(), clock()
@@ -428,5 +433,5 @@ def _renew_all() -> None:
         one.renew()
 
 
-if hasattr(os, "register_at_fork"):  # Windows lacks it, as it has no fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork and lacks this function
     os.register_at_fork(after_in_child=_renew_all)

@@ -2,7 +2,8 @@
 Exports the figures of consumers, workers and pumps to monitoring systems.
 
 :data:`METRICS` is the table from which everything else is generated. For Prometheus,
-with the extra ``metrics``, register a collector, and let prometheus-client serve it::
+install the extra ``metrics``, register a collector, and let prometheus-client serve
+it::
 
     import prometheus_client
     from safeconsumer import metrics
@@ -12,12 +13,13 @@ with the extra ``metrics``, register a collector, and let prometheus-client serv
 
 ``Collector`` needs the extra: without it even ``hasattr``, or
 ``from safeconsumer.metrics import *``, raises :class:`MissingExtraError`, which has the
-install command. For OpenTelemetry, with the extra ``otel``, there is
+install command. For OpenTelemetry, install the extra ``otel`` and call
 :func:`safeconsumer.metrics.otel.observe`.
 
-Counters come from events; gauges are read at each scrape. Reading takes no lock of a
-consumer, and a lock of a worker only while the records are counted. It works on any
-thread, while ``poll`` blocks and after ``close``, and adds no cost per record.
+Events increase the counters; gauges are computed at each scrape. A scrape never takes a
+consumer's lock, and takes a worker's lock only while it counts the worker's records.
+Scrapes work on any thread, while ``poll`` blocks and after ``close``, and metrics do
+not add any cost per record.
 """
 
 from importlib import import_module
@@ -32,7 +34,7 @@ __all__ = ["METRICS", "Collector", "Label", "Metric"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    # A collector needs a package that only the extra installs.
+    # The collector needs prometheus-client, which only the extra installs.
     if name != "Collector":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""Reads a consumer's figures."""
+"""Reads a consumer's values for metrics."""
 
 import weakref
 from collections import Counter
@@ -21,9 +21,9 @@ One number, or one for each value of one or two labels; None if there is no valu
 @runtime_checkable
 class OtherMember(Protocol):
     """
-    The view of a consumer of ``safeconsumer.clients`` for metrics.
+    The values of a ``safeconsumer.clients`` consumer that metrics read.
 
-    Any thread may use it.
+    Any thread may read them.
     """
 
     ledger: PauseLedger
@@ -33,7 +33,7 @@ class OtherMember(Protocol):
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None if there is no holds topic."""
+        """Whether the holds topic was read to its end; None if there is no holds topic."""
 
     def polled_at(self) -> float | None:
         """Return when the program last requested records, in seconds since the epoch."""
@@ -43,8 +43,9 @@ class Figures:
     """
     Reads a consumer's values for the table of metrics.
 
-    Reading takes no lock and changes nothing. Figures show the state that was last
-    applied, so an expired hold counts until the consumer's next check.
+    Reading does not take a lock and does not change anything. The values are those of
+    the state that was last applied, so an expired hold still counts until the
+    consumer's next check.
 
     Thread rules: any thread, also during ``poll`` and after ``close``.
 
@@ -88,7 +89,7 @@ class Figures:
         return None if polling is None else polling.polled_at()
 
     def _caught_up(self) -> float | None:
-        # A consumer that was closed or dropped is not an outage.
+        # A consumer that was closed or dropped must not look like an outage.
         if getattr(self._consumer(), "_closed", True):
             return None
         return float(bool(self._is_control_ready()))
@@ -100,7 +101,8 @@ class Figures:
         return sum(self._ledger.dispatcher.failures.values())
 
     def _holds(self) -> dict[str, float]:
-        # Owners are counted first, because ten thousand holds may have few owners.
+        # Count the holds of each owner first, because ten thousand holds may have few
+        # owners.
         by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
         for owner, count in Counter(hold.owner for hold in self._view().holds).items():
             by_kind[kind_of(owner)] += count
@@ -109,10 +111,10 @@ class Figures:
 
 class OtherFigures(Figures):
     """
-    Reads the values of a consumer of another library, which does not show all of them.
+    Reads the values of a consumer of another library, some of which are missing.
 
     Args:
-        member: the view of the consumer for metrics.
+        member: the consumer's values.
     """
 
     def __init__(self, member: OtherMember) -> None:
@@ -132,7 +134,7 @@ class OtherFigures(Figures):
         return None if self._member.is_closed else float(bool(self._is_control_ready()))
 
 
-# Metrics of fetched data, to which other libraries give no access.
+# The metrics about fetched data, which other libraries do not expose.
 _HIDDEN_METRICS = {
     "parked_bytes",
     "purged_bytes_total",

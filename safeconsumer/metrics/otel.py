@@ -1,4 +1,4 @@
-"""Lets OpenTelemetry observe the values of the collector for Prometheus."""
+"""Exports the values of the Prometheus collector through OpenTelemetry."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ except ImportError as error:
 
 __all__ = ["observe"]
 
-# By the semantic conventions for messaging, as in worker/tracing.py.
+# The names follow the semantic conventions for messaging, as in worker/tracing.py.
 _ATTRIBUTES = {
     "client_id": "messaging.client.id",
     "group": "messaging.consumer.group.name",
@@ -30,7 +30,7 @@ _Observe: TypeAlias = "Callable[[object], Iterable[Observation]]"
 
 
 class _Global:
-    """Represents the global provider, before and after a program sets it."""
+    """A dictionary key for the global provider, before and after a program sets it."""
 
 
 # An SDK accepts an instrument's callbacks only when the instrument is first created.
@@ -44,15 +44,15 @@ def observe(
     provider: Any = None,  # noqa: ANN401 - the API's, or an SDK's
 ) -> Collector:
     """
-    Add sources to the collector that a provider's instruments observe, and return it.
+    Add sources to the collector that a provider's instruments read; return it.
 
-    Each provider has one collector. ``safeconsumer_purged_bytes_total`` is
-    ``safeconsumer.purged`` in ``By``, which becomes the same name again when
-    OpenTelemetry exports its metrics to Prometheus. A histogram cannot be observed: for
-    ``worker_handler_seconds`` there are two counters,
+    Each provider has one collector. For example, ``safeconsumer_purged_bytes_total`` is
+    named ``safeconsumer.purged``, with the unit ``By``; OpenTelemetry's own Prometheus
+    exporter turns that into the original name. OpenTelemetry cannot observe a
+    histogram, so ``worker_handler_seconds`` becomes two counters,
     ``safeconsumer.worker_handler.count`` and ``.sum``. The labels ``client_id`` and
     ``group`` are the attributes ``messaging.client.id`` and
-    ``messaging.consumer.group.name``. The instruments stay when sources are removed.
+    ``messaging.consumer.group.name``. The instruments remain when sources are removed.
 
     Args:
         sources: as for :class:`safeconsumer.metrics.Collector`.
@@ -60,8 +60,8 @@ def observe(
             be set later.
 
     Raises:
-        MetricsSourceError: a source has another type, or the provider makes no meters;
-            nothing was added.
+        MetricsSourceError: a source has an unsupported type, or the provider cannot
+            create meters; nothing was added.
 
     Thread rules: any thread.
     """
@@ -100,8 +100,8 @@ def _instruments(metric: Metric) -> Iterator[tuple[str, str, str]]:
 
 
 def _observing(collector: Collector) -> Callable[[str], _Observe]:
-    # A collection asks each instrument once. If one is asked again, a new collection
-    # has begun, and all values are read.
+    # A collection calls each instrument once. If an instrument is called again, a new
+    # collection has begun, so all values are read again.
     left: dict[str, list[Observation]] = {}
 
     def observing(sample: str) -> _Observe:

@@ -1,7 +1,7 @@
 """
 Reads the table's metrics from consumers and workers, for ``prometheus-client``.
 
-OpenTelemetry observes the values of this collector.
+The OpenTelemetry instruments read their values from this collector.
 """
 
 import threading
@@ -46,7 +46,7 @@ Value: TypeAlias = "float | Histogram"
 
 METRICS = table.of("consumer", "control", "worker")
 
-# The fields of Stats for a worker's metrics.
+# The field of Stats for each of a worker's metrics.
 _FIELDS = {
     "worker_queued_records": "queued",
     "worker_running_records": "running",
@@ -88,7 +88,7 @@ class Sample:
 @frozen(kw_only=True, eq=False)
 class _Member:
     """
-    One consumer, with the worker that uses it.
+    A consumer, and the worker that uses it.
 
     Attributes:
         consumer: the consumer.
@@ -123,13 +123,14 @@ _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
 
 class Collector(Base):
     """
-    Supplies a registry of prometheus-client with the figures of consumers and workers.
+    Supplies a prometheus-client registry with the metrics of consumers and workers.
 
     Use one collector for all sources of a registry, because the names of two collectors
-    would clash. Every value has the labels ``client_id`` and ``group``, which a
-    consumer keeps until it is removed, whatever else is added or removed. If two
-    consumers have the same names, the second becomes ``client_id#2``. A later consumer
-    with the same labels counts from 0, as monitoring systems expect after a restart.
+    would clash. Every value has the labels ``client_id`` and ``group``. A consumer
+    keeps its labels until it is removed, even if other consumers are added or removed.
+    If two consumers have the same names, the second becomes ``client_id#2``. If another
+    consumer gets the same labels later, its counters start at 0, as monitoring systems
+    expect after a restart.
 
     Args:
         sources: consumers, including those of ``safeconsumer.clients``, and workers and
@@ -138,10 +139,10 @@ class Collector(Base):
     Raises:
         MetricsSourceError: as for :meth:`add`.
 
-    Thread rules: any thread; the collector never waits for a ``poll``, takes no lock
-    for longer than a worker needs to count its records, and works after ``close``. The
+    Thread rules: any thread; the collector never waits for a ``poll``, holds a worker's
+    lock only while the worker counts its records, and works after ``close``. The
     collector keeps its sources alive until :meth:`remove`. A forked process does not
-    show its parent's sources, because the parent reports them itself.
+    export its parent's sources, because the parent exports them itself.
     """
 
     def __init__(self, *sources: object) -> None:
@@ -150,13 +151,13 @@ class Collector(Base):
         self.add(*sources)
 
     def _forget(self) -> None:
-        # No other thread is using the lock at this point.
+        # No other thread can be using the lock at this point.
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
 
     def add(self, *sources: object) -> None:
         """
-        Show more sources from now on; sources that are already shown do not change.
+        Export more sources from now on; sources that were added before do not change.
 
         Raises:
             MetricsSourceError: a source is neither a consumer nor a worker nor a pump;
@@ -174,7 +175,7 @@ class Collector(Base):
             self._members = tuple(members)
 
     def remove(self, source: object) -> None:
-        """Remove a source (a worker with its consumer); an unknown source is no error."""
+        """Remove a source (a worker with its consumer); ignore an unknown source."""
         consumer = source.consumer if isinstance(source, Worker | Pump) else source
         with self._lock:
             self._members = tuple(
@@ -182,7 +183,7 @@ class Collector(Base):
             )
 
     def describe(self) -> Iterable["Family"]:
-        """Return every possible metric, so that a registry refuses a second collector."""
+        """Return all possible metrics, so that a registry can refuse a second collector."""
         return [family(one) for one in METRICS]
 
     def collect(self) -> Iterator["Family"]:
@@ -201,8 +202,8 @@ class Collector(Base):
 
 
 def _forget_all() -> None:
-    # Another thread may have held a lock at the fork, and the parent reports its own
-    # sources.
+    # Another thread may have held a lock at the time of the fork, and the parent
+    # exports its own sources.
     for one in tuple(_alive):
         one._forget()  # noqa: SLF001 - this module's
 
@@ -250,7 +251,7 @@ def _member(
 
 
 def family(metric: Metric, samples: Sequence[Sample] = ()) -> "Family":
-    """Return a metric with these values, as an object of prometheus-client."""
+    """Return a prometheus-client object for a metric with these values."""
     names = tuple(samples[0].labels) if samples else ()
     if metric.kind == "histogram":
         return _histogram(metric, names, samples)

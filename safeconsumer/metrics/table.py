@@ -2,10 +2,10 @@
 Defines all metrics: the name, source, labels and meaning of each.
 
 The metrics of Prometheus and OpenTelemetry, the reference page and the tests are
-generated from this table; dashboard and alert rules use only its metrics. A name also
-shows type and unit: the name of a counter ends in ``_total``, with the unit before
-that. Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and error
-texts are never labels.
+generated from this table; dashboard and alert rules use only its metrics. A metric's
+name also contains its type and unit: the name of a counter ends in ``_total``, preceded
+by the unit. Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and
+error texts are never labels.
 """
 
 from typing import Literal, TypeAlias
@@ -24,7 +24,7 @@ Labels of consumers' and workers' metrics.
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Source: TypeAlias = Literal["consumer", "control", "worker", "console"]
 
-# Units and their names in UCUM, which writes counted things in braces.
+# Units and their names in UCUM, which puts names of counted things in braces.
 _UNITS = {
     "seconds": "s",
     "bytes": "By",
@@ -34,7 +34,7 @@ _UNITS = {
     "topics": "{topic}",
     "members": "{member}",
 }
-# The owners of a worker's own holds.
+# The owner names of a worker's own holds.
 _WORKER_OWNERS = (
     "worker:backpressure",
     "worker:retry",
@@ -68,7 +68,7 @@ class Metric:
         name: the metric's name without the prefix.
         source: the object with the value: a ``consumer``, a consumer with ``control``,
             a ``worker`` or the ``console``.
-        meaning: describes the metric for people.
+        meaning: the description that people read.
         labels: the labels that distinguish the metric's values.
         is_histogram: whether the metric is a histogram.
     """
@@ -86,7 +86,7 @@ class Metric:
 
     @property
     def kind(self) -> Kind:
-        """Prometheus's name for the metric's type."""
+        """The metric's type, as Prometheus names it."""
         if self.is_histogram:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"

@@ -1,4 +1,4 @@
-"""Tracks the partitions that a stream's batch may still be reading."""
+"""Tracks which partitions a stream's batch may still be reading."""
 
 import re
 import threading
@@ -18,16 +18,17 @@ _NUMBER = re.compile(r"^batch = (\d+)", re.MULTILINE)
 @frozen(kw_only=True)
 class Activity:
     """
-    The activity of a stream at one time.
+    The state of a stream at one time.
 
     Attributes:
-        query: the name of the stream's query; empty without a name.
+        query: the name of the stream's query; empty if it has no name.
         partitions: the partitions that the stream reads, as of its last plan.
-        reading: the partitions that the last planned batch reads, until that has ended.
+        reading: the partitions that the last planned batch reads; empty after the batch
+            has ended.
         is_planned: whether the stream has planned a batch yet; until then a batch from
             before a restart may run again.
-        is_deciding: whether a plan is being made, so that the partitions of the next
-            batch are not known yet.
+        is_deciding: whether a batch is being planned, so that its partitions are not
+            known yet.
     """
 
     query: str = ""
@@ -38,11 +39,11 @@ class Activity:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known which partitions a batch reads."""
+        """Whether it is known which partitions the current batch reads."""
         return self.is_planned and not self.is_deciding
 
     def may_read(self, tp: TopicPartition) -> bool:
-        """Return whether a known batch of this stream may read a partition now."""
+        """Return whether a batch of this stream may be reading a partition now."""
         return not self.is_known or tp in self.reading
 
 
@@ -53,7 +54,7 @@ class Batch:
 
     Attributes:
         query: the id of the query, which a checkpoint keeps.
-        name: the name of the query; empty without a name.
+        name: the name of the query; empty if it has no name.
         number: the number of the batch.
     """
 
@@ -64,7 +65,7 @@ class Batch:
 
 class ActivityTracker:
     """
-    Keeps the activity of one stream.
+    Stores the activity of one stream.
 
     Spark runs one batch of a stream at a time, and requests metrics after each batch:
     that request, or the next plan, proves that the batch has ended.
@@ -80,7 +81,7 @@ class ActivityTracker:
         """
         Return the activity.
 
-        If a plan is being made, wait for it, for a limited number of seconds.
+        If a batch is being planned, wait for the plan for at most ``timeout`` seconds.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._now.is_deciding, timeout)
@@ -88,10 +89,10 @@ class ActivityTracker:
 
     def begin(self, query: str, partitions: Iterable[TopicPartition]) -> None:
         """
-        Note that a batch is being planned, so that the previous batch has ended.
+        Record that a batch is being planned, so the previous batch must have ended.
 
-        Call this before holds are read, so that a caller who places a hold in the
-        meantime does not regard this stream as quiet.
+        Call this method before reading holds, so that a caller who places a hold during
+        the planning does not regard this stream as quiet.
         """
         with self._changed:
             self._now = evolve(
@@ -102,7 +103,7 @@ class ActivityTracker:
             )
 
     def planned(self, start: Offsets, end: Offsets) -> None:
-        """Note the partitions that the batch reads, whose ends are after their starts."""
+        """Record which partitions the batch reads: those that end after their start."""
         reads = frozenset(tp for tp, at in end.items() if at > start.get(tp, 0))
         with self._changed:
             self._now = Activity(
@@ -114,14 +115,14 @@ class ActivityTracker:
             self._changed.notify_all()
 
     def ended(self) -> None:
-        """Note that the last planned batch has run."""
+        """Record that the last planned batch has ended."""
         with self._changed:
             self._now = evolve(self._now, reading=frozenset())
 
 
 def query_name(description: str) -> str:
     """
-    Return the name of a query, from Spark's description of a batch, or an empty text.
+    Return the name of a query from Spark's description of a batch; empty without one.
 
     The description has four lines: the name, ``id = ...``, ``runId = ...``, ``batch =
     ...``.

@@ -1,9 +1,10 @@
 """
-Runs the audit on Spark over raw journals, in parallel by process and then by partition.
+Runs the audit of raw journals on Spark, first in parallel by process, then by case.
 
-A task turns the journals of one process into facts, with the code of the plain command.
-Then each fact is sent to its cases, and a task judges each group and partition, with
-the judge of the plain command (:mod:`safeconsumer.audit.distributed`).
+First, each task turns the journals of one process into facts, with the same code as the
+plain command. Then each fact is sent to its cases, and each task judges one group and
+partition, with the same judge as the plain command
+(:mod:`safeconsumer.audit.distributed`).
 """
 
 import json
@@ -52,24 +53,24 @@ def findings(
     """
     Return the verdicts on the journals at a path, with the columns of ``FINDINGS``.
 
-    There is a row for each check of each group and partition, with the number of
-    violations and the first violation. A check that could not be judged has the reason
-    in ``unjudged``. An unreadable journal has a row whose ``check`` is empty, with the
-    reason in ``unjudged``; then no other row is a clean verdict.
+    Each check has a row for each group and partition, with the number of violations and
+    the first violation. If a check could not be judged, ``unjudged`` has the reason. An
+    unreadable journal has a row whose ``check`` is empty, with the reason in
+    ``unjudged``; then no other row is a clean verdict.
 
     Args:
         spark: the session; executors need ``safeconsumer[audit]`` and pyarrow.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
-        history: a local file that ``safeconsumer history -o json`` wrote, with the
-            times at which groups were held; without a history the groups' holds are not
+        history: a local file with the output of ``safeconsumer history -o json``, which
+            has the times of the groups' holds; without a history these holds are not
             judged.
 
     Raises:
         JournalError: there is no journal at the path, or a journal or the history
             cannot be read.
         SparkSetupError: the session cannot read the path, or an executor lacks a
-            package for judging.
+            package that the judge needs.
     """
     assumed = settings or Settings()
     if history is not None:
@@ -88,11 +89,11 @@ class SparkJournals:
     """
     Journals at any path that a Spark session can read.
 
-    The journals are read once: the executors' disks keep their facts for the duration
-    of a ``with`` block.
+    The journals are read only once: the executors keep the facts on their disks for the
+    duration of a ``with`` block.
 
     Args:
-        spark: the session, set up for its file systems.
+        spark: the session, configured for the file systems of the paths.
         paths: files, folders and globs, such as ``s3a://bucket/journals``. A path
             without a scheme is on the session's default file system.
 
@@ -110,7 +111,7 @@ class SparkJournals:
                 f"there is no journal in {path}" for path in there if not there[path]
             ]
             files = [one for several in there.values() for one in several]
-            # A file that two paths include is read once.
+            # A file that several paths include is read once.
             self._read = (
                 self._paths if len(files) == len({*files}) else sorted({*files})
             )
@@ -160,8 +161,8 @@ class SparkJournals:
 
         Raises:
             JournalError: the journals cannot be read.
-            MissingExtraError: pandas or pyarrow is missing, which Spark needs.
-            SparkSetupError: an executor lacks a package for judging.
+            MissingExtraError: pandas or pyarrow, which Spark needs, is missing.
+            SparkSetupError: an executor lacks a package that the judge needs.
         """
         troubles = list(self._empty)
         facts = self._facts
@@ -173,7 +174,8 @@ class SparkJournals:
             found = answers.where("rows <> '[]'").select("rows").collect()
         rows = [Row(**row) for one in found for row in json.loads(one.rows)]
         rows.sort(key=lambda row: (row.group, row.topic, row.partition))
-        # A broken entry has the same reason in the row of each of its partitions.
+        # A broken entry is reported with the same reason in the rows of all its
+        # partitions.
         troubles += sorted({row.unjudged for row in rows if not row.check})
         return tuple(row for row in rows if row.check), tuple(troubles)
 
@@ -185,7 +187,7 @@ class SparkJournals:
 
 
 def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the facts of all journals; one task creates those of a process."""
+    """Return the facts of all journals; one task creates the facts of one process."""
     process = (
         "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
     )
@@ -199,7 +201,7 @@ def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspa
 
 
 def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the answers on all cases; one task judges each case."""
+    """Return the results for all cases; one task judges each case."""
     broadcast = import_module("pyspark.sql.functions").broadcast
     addresses = facts.select("address").distinct().coalesce(1)
     needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))
@@ -211,14 +213,14 @@ def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: AN
 
 
 def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
-    # Without this check a query for verdicts would report a missing package with Java's
-    # trace.
+    # Without this check, a missing package would cause a query to fail with Java's
+    # stack trace.
     nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
     nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
 
 
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
-    # Several tasks for each core, because tasks differ in length.
+    # Create several tasks for each core, because tasks take different times.
     return 4 * int(spark.sparkContext.defaultParallelism)
 
 

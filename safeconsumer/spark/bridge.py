@@ -1,5 +1,5 @@
 """
-Answers Java's questions with one function for all streams of a session.
+Answers the Java shim's questions with one function for all streams of a session.
 
 Questions and answers are texts, ``name=value`` pairs as in a URL's query;
 ``design/spark.md`` lists them, and defines a valid answer.
@@ -27,18 +27,18 @@ from safeconsumer.spark.stream import Stream
 
 log = logging.getLogger("safeconsumer.spark")
 
-# Both sides must have the same protocol, because an unknown answer must never count as
-# consent.
+# Both sides must use the same protocol version, because an answer that the shim does
+# not know must never count as consent.
 PROTOCOL = "6"
 
-# The option that a session's configuration gives to its streams.
+# The option with which a session's configuration tells its streams their decider.
 DECIDER = "holds.decider"
 
 Opener = Callable[[str, SourceOptions, str], Stream]
 Facts = Mapping[str, str]
 
-# Errors that end a query with their own text. All other errors are defects, and hold
-# everything.
+# Errors that fail a query with their own message. All other errors are defects, after
+# which everything is held.
 _REFUSALS = (
     *(ClientPropertyError, ControlTopicError, HeldDataLostError),
     *(HoldsUnreadableError, SparkSettingError),
@@ -47,14 +47,14 @@ _REFUSALS = (
 
 class Bridge:
     """
-    Answers the shim with a consent, a refusal with a reason, or no decision.
+    Answers each question of the shim with consent, a refusal, or no decision.
 
-    Thread rules: any thread; Java's threads call the methods.
+    Thread rules: any thread; threads of the JVM call the methods.
 
     Args:
         open_stream: creates a stream from a name, its options, and the folder that
             Spark gives the source in the checkpoint.
-        ends: returns whether the query with an id stops without a call.
+        ends: returns whether the query with an id stops on its own.
 
     Attributes:
         decider: the unique name under which the shim knows this bridge.
@@ -75,7 +75,8 @@ class Bridge:
         answer = {"protocol": PROTOCOL, "decider": self.decider}
         answer["number"] = facts.get("number", "")
         verdict, answered = self._judged(question, facts)
-        # The order matters, because the shim checks how an answer begins.
+        # The order of the fields matters, because the shim checks the beginning of an
+        # answer.
         return urlencode({**answer, "verdict": verdict, **answered})
 
     def streams(self) -> tuple[Stream, ...]:
@@ -86,8 +87,8 @@ class Bridge:
         """
         Return the queries of streams that Spark has created but not opened yet.
 
-        A caller that uses this before :meth:`streams` misses no stream. Spark silently
-        drops a stream whose query has ended.
+        A caller that calls this method before :meth:`streams` does not miss any stream.
+        Spark silently drops a stream whose query has ended.
         """
         return tuple(self._made.values())
 
@@ -99,7 +100,7 @@ class Bridge:
             return "refuse", {"why": str(error)}
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            if self._failed.get(asker) != why:  # reported once, not at every trigger
+            if self._failed.get(asker) != why:  # log it once, not at every trigger
                 self._failed[asker] = why
                 log.exception("the question %r was not answered", question)
             return "none", {"why": why}
@@ -146,7 +147,8 @@ class Bridge:
                 name, options.parse(_options(facts)), facts.get("checkpoint", "")
             )
             self._streams[stream] = opened
-            # in this order, so that the stream is always in one of the two maps
+            # add first, then remove, so that the stream is always in at least one of
+            # the two maps
             self._made.pop(stream, None)
         return {}
 
@@ -160,7 +162,7 @@ class Bridge:
         return {}
 
     class Java:
-        """Names the Java interface of the bridge, for py4j."""
+        """Names the Java interface that the bridge implements, as py4j requires."""
 
         implements: ClassVar = ["java.util.function.BiFunction"]
 

@@ -1,4 +1,4 @@
-"""Describes the Kafka clients that streams need, from Java's library or another."""
+"""Describes the Kafka clients that streams need, whichever library provides them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
@@ -12,58 +12,60 @@ from safeconsumer.holds.scope import TopicPartition
 
 class HoldsTopic(Protocol):
     """
-    Reads the holds topic for plans, each time up to the topic's end at that time.
+    Reads the holds topic for each plan, up to the end that the topic has at that time.
 
-    The first request creates the clients. After an exception the caller closes the
-    reader: the next request creates new clients, and the next :meth:`begin` continues
-    at the reader's position.
+    The first request creates the clients. After an exception the caller must close the
+    reader. The next request then creates new clients, and the next :meth:`begin`
+    continues at the reader's position.
 
     Thread rules: one thread at a time.
     """
 
     @property
     def positions(self) -> Offsets:
-        """The offset below which everything has been read; empty before the first read."""
+        """The offset up to which each partition was read; empty before the first read."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the topic is read up to its end at the last :meth:`begin`."""
+        """Whether the topic was read up to the end that :meth:`begin` last requested."""
 
     def facts(self, until: float) -> Facts:
         """
         Return the topic's settings.
 
         Args:
-            until: the time limit on the monotonic clock, here and below.
+            until: the time limit on the monotonic clock, as in :meth:`begin`.
         """
 
     def begin(self, until: float) -> tuple[RecreatedTopic, ...]:
         """
-        Request the topic's present end, to read up to it.
+        Request the topic's current end, up to which :meth:`turn` then reads.
 
         Returns:
-            The topic, if it was recreated or truncated: it is read from its beginning.
+            The topic, if it was recreated or truncated and is therefore read from the
+            beginning.
         """
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
-        """Return the next records, waiting at most this many milliseconds."""
+        """Return the next records; wait for them for at most ``wait_ms`` milliseconds."""
 
     def close(self) -> None:
-        """Close the clients; records that were read stay known. A second call is allowed."""
+        """Close the clients; :attr:`positions` stay as they are. A second call is allowed."""
 
 
 class Cluster(Protocol):
     """
     Answers a stream's requests about its topics.
 
-    The object connects at the first request; ``until`` is on the monotonic clock.
+    The object connects at the first request. The argument ``until`` is a time limit on
+    the monotonic clock.
 
     Thread rules: any thread.
     """
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions that a request may raise; others are defects."""
+        """The exceptions that a request may raise; any other exception is a defect."""
 
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
@@ -79,26 +81,26 @@ class Cluster(Protocol):
 
 class Clients(Protocol):
     """
-    Creates the clients of one cluster and login.
+    Creates the clients for one cluster, with one set of credentials.
 
     Thread rules: any thread.
     """
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions that its clients raise, with OSError; others are defects."""
+        """The exceptions that its clients raise, with OSError; any other is a defect."""
 
     def holds_topic(self, name: str) -> HoldsTopic:
         """Return a reader of the holds topic, which connects later."""
 
     def reason(self, topic: str, error: BaseException) -> str:
-        """Return, as text for people, why a holds topic could not be read."""
+        """Return a human-readable reason why a holds topic could not be read."""
 
     def status_topic(self, name: str) -> StatusTopic:
         """Return a writer of the status topic, which connects later."""
 
     def cluster(self) -> Cluster:
-        """Return the cluster of the topics, which connects later."""
+        """Return a client for queries about topics, which connects later."""
 
 
 MakesClients = Callable[[Mapping[str, str]], Clients]

@@ -1,4 +1,4 @@
-"""Commits a stream's progress to a separate consumer group, after each batch."""
+"""Commits a stream's progress to a separate consumer group after each batch."""
 
 import logging
 import secrets
@@ -14,7 +14,7 @@ from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.java_clients import JavaGroup
 from safeconsumer.spark.offsets import Offsets
 
-# Seconds for one commit, and for the last commit at the end.
+# The time limit of a commit in seconds, and that of the last commit at the end.
 _COMMIT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
 # The metadata of each offset that a stream commits begins with this mark.
@@ -25,14 +25,14 @@ log = logging.getLogger("safeconsumer.spark")
 
 class Committer:
     """
-    Commits the ends of batches, only the newest ones, on its own thread.
+    Commits the newest batch's end offsets, on its own thread.
 
-    A failure is reported once, and the next batch commits again: no batch waits for a
-    commit. Each commit first checks whether the group is still the stream's own: a
-    fleet may have begun to use the group and be briefly absent, and then Kafka accepts
-    any commit. If two streams share a group, the one that began to commit last
-    continues, as after a restart. If a committer is dropped without :meth:`close`, its
-    thread ends after the last commit.
+    A failure is reported once, and the next batch commits again; batches never wait for
+    a commit. Each commit first checks whether the group still belongs to the stream
+    alone: other members may have begun to use the group, and while they are briefly
+    absent, Kafka accepts any commit. If two streams share a group, only the stream that
+    began to commit last continues, as after a restart. If a committer is
+    garbage-collected without :meth:`close`, its thread ends after the last commit.
 
     Thread rules: any thread.
 
@@ -44,7 +44,7 @@ class Committer:
 
     def __init__(self, group: JavaGroup, failed: Callable[[str], object]) -> None:
         self._commits = _Commits(group, failed)
-        # The thread refers to the commits, and not to this object.
+        # The thread must not refer to this object, so that the object can be collected.
         self._thread = threading.Thread(
             target=self._commits.run, name="safeconsumer-commits", daemon=True
         )
@@ -56,18 +56,18 @@ class Committer:
         self._commits.add(ends, query)
 
     def close(self) -> None:
-        """Commit remaining and failed offsets, and end the thread, in two seconds at most."""
+        """Commit outstanding and failed offsets, and end the thread, within two seconds."""
         self._commits.end()
         self._thread.join(_CLOSE_SECONDS)
 
 
 class _Commits:
-    # The work of a committer's thread.
+    # The state and the work of a committer's thread.
 
     def __init__(self, group: JavaGroup, failed: Callable[[str], object]) -> None:
         self._group = group
         self._failed = failed
-        self._sign = secrets.token_hex(4)  # the suffix of only this stream's notes
+        self._sign = secrets.token_hex(4)  # marks metadata of this stream
         # the partitions whose offsets this stream has committed
         self._own: frozenset[TopicPartition] = frozenset()
         self._reason = ""  # the reason why the last commit failed
@@ -92,7 +92,8 @@ class _Commits:
         while not is_over:
             self._changed.wait(None)
             self._changed.clear()
-            # read before the commit, so that the last commit has the last ends
+            # read the flag before the commit, so that the last commit includes the last
+            # ends
             is_over = self._is_over
             try:
                 self._commit()
@@ -140,8 +141,9 @@ def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -
         notes: the metadata of the group's committed offsets.
 
     Raises:
-        SparkSettingError: the group has members, or offsets that others have committed:
-            a commit would move the offsets of an absent fleet.
+        SparkSettingError: the group has members, or offsets that other clients
+            committed, so a commit would move the offsets of members that are absent
+            now.
     """
     others = [one for one in notes.values() if not one.startswith(MARK)]
     if not members and not others:

@@ -1,4 +1,4 @@
-"""Reads holds from the holds topic in the driver, up to its end at every plan."""
+"""Reads holds from the holds topic in the driver, up to the topic's end at each plan."""
 
 import math
 import threading
@@ -22,8 +22,8 @@ from safeconsumer.spark.clients import Clients
 # Seconds between checks of the topic's settings, as for members; each new connection
 # also checks them.
 _CHECK = 300.0
-# Milliseconds; a poll ends at the first record, so this only limits the delay at the
-# end of a read.
+# The longest wait of one poll, in milliseconds; a poll returns at the first record, so
+# this only limits the delay at the end of a read.
 _POLL_MS = 20
 
 
@@ -31,8 +31,8 @@ class ControlFollower:
     """
     Reads the holds that were placed for one consumer group.
 
-    A plan requests the topic's end after its own start, and reads up to that end, so it
-    obeys every hold that was acknowledged before.
+    After a plan has started, it requests the topic's end and reads up to that end, so
+    it obeys every hold that was acknowledged before the plan started.
 
     Thread rules: any thread; one thread reads at a time, and the others wait for it.
 
@@ -40,9 +40,9 @@ class ControlFollower:
         clients: creates the clients.
         topic: the holds topic.
         group: the consumer group.
-        skew: seconds by which holds end later, because clocks may differ.
+        skew: seconds by which holds expire late, because clocks may differ.
         timeout: the maximum number of seconds for which a plan waits.
-        hooks: receive events about the holds topic.
+        hooks: functions that receive events about the holds topic.
     """
 
     def __init__(  # noqa: PLR0913 - a reader has these parts
@@ -67,7 +67,7 @@ class ControlFollower:
         self._checked_at = -math.inf
 
     def status(self) -> ControlStatus:
-        """Return whether the holds topic can be read, and what was read of it."""
+        """Return whether the holds topic can be read, and how far it was read."""
         return ControlStatus(
             state="ready" if self._alarms.is_ready else "unavailable",
             skipped=self._state.skipped,
@@ -76,7 +76,7 @@ class ControlFollower:
         )
 
     def known_holds(self) -> Holds:
-        """Return the holds that are known now."""
+        """Return the holds that are known now, without a request."""
         return self._ledger.view().holds
 
     def current_holds(self) -> Holds:

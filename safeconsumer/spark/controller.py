@@ -42,17 +42,18 @@ class Controller:
     Holds every ``safekafka`` stream of a session, including streams that start later.
 
     A batch whose planning began before :meth:`pause` returned may still read held
-    partitions; no batch that is planned later does. Holds placed here last as long as
-    the session and this process; holds that must last longer belong on the control
-    topics. Once the session is stopped, the controller has no effect, and methods that
-    place or list holds raise :class:`SparkSetupError`.
+    partitions; a batch that is planned later does not read them. Holds placed here last
+    as long as the session and this process; holds that must last longer belong on the
+    control topics. Once the session is stopped, the controller has no effect, and
+    methods that place or list holds raise :class:`SparkSetupError`.
 
     Thread rules: any thread.
 
     Attributes:
-        bridge: answers Java's questions.
+        bridge: answers the questions of the Java shim.
         is_over: returns whether the session was stopped, or the controller was closed.
-        on_close: releases the decider and the connection, here and in the JVM.
+        on_close: releases the decider and the connection, in this process and in the
+            JVM.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Controller:
                 ``"@all"``), ``TopicPartition`` or compiled patterns over whole topic
                 names.
             owner: the owner of the holds; two owners never lift each other's.
-            reason: text for people.
+            reason: a text that people read.
             for_: seconds or a ``timedelta`` after which the holds expire, by the clock
                 of this process.
 
@@ -110,8 +111,9 @@ class Controller:
             owner: the owner of the holds.
 
         Returns:
-            The holds that still cover the targets; without any, the targets flow. If a
-            stream cannot read its holds, one of the returned holds has the reason.
+            The holds that still cover the targets; if there are none, the targets are
+            read again. If a stream cannot read its holds, one of the returned holds
+            states the reason.
         """
         found = _scopes(targets)
         whose = checked_owner(owner)
@@ -128,34 +130,35 @@ class Controller:
         query: str | None = None,
     ) -> None:
         """
-        Skip offsets of one partition, without an edit of the checkpoint.
+        Skip offsets of one partition, without changing the checkpoint's offsets.
 
-        The next planned batch ends the partition at ``to`` and reads nothing of it,
-        held or not; a batch that was interrupted and runs again reads the partition
-        from there on. One query skips the offsets, and only once: other queries that
-        read the partition do not skip. Progress and an event name the skipped offsets,
-        the owner and the reason, or the reason of a refusal. The checkpoint keeps the
-        skip, so a batch that runs again skips the same offsets.
+        In the next planned batch the partition starts and ends at ``to``, so the batch
+        reads no records from it, held or not. A batch that was interrupted and runs
+        again reads the partition from ``to`` on. Exactly one query skips the offsets,
+        once; other queries that read the partition do not skip them. The progress
+        report and an event name the skipped offsets, the owner and the reason, or
+        explain why the skip was refused. The checkpoint stores the skip, so a batch
+        that runs again skips the same offsets.
 
         Args:
             target: one partition: ``"orders:3"``, or a ``TopicPartition``.
             to: the offset at which reading continues: above the offset that is read
                 next, and not above the partition's end. If the topic was recreated and
-                is shorter now, any offset up to its end.
-            reason: text for people.
+                is shorter now, any offset up to its end is allowed.
+            reason: a text that people read.
             owner: the owner of the skip.
             query: the name or id of the query that skips; a new checkpoint has a new
                 id. None means the only query of this session that has read the
                 partition, even if it has stopped since. Before any query has planned a
-                batch, None means the first one that reads the partition. A skip that no
-                query can apply yet causes a warning in the log, and ``skipWaiting`` in
-                each progress report until a query applies it.
+                batch, None means the first query that reads the partition. A skip that
+                no query can apply yet causes a warning in the log, and ``skipWaiting``
+                in each progress report until a query applies it.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
-            SparkSetupError: the session was stopped; no query is named, and several of
-                the session have read the partition; or the possible queries read other
-                partitions.
+            SparkSetupError: the session was stopped; ``query`` is None, but several
+                queries of the session have read the partition; or the possible queries
+                read other partitions.
         """
         self._refuse_if_over()
         scope = _scopes((target,))
@@ -165,11 +168,11 @@ class Controller:
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:
         """
-        Hold for a block, under a new owner name.
+        Hold partitions during a ``with`` block, under a new owner name.
 
         Raises:
-            HoldSettingError: there are no targets, so that the block would run with
-                nothing held; or as :meth:`pause`.
+            HoldSettingError: there are no targets, so the block would run with nothing
+                held; or as :meth:`pause`.
             ScopeSyntaxError, TargetTypeError, SparkSetupError: as :meth:`pause`.
         """
         owner = next_owner()
@@ -184,11 +187,11 @@ class Controller:
         """
         Wait until no stream of this session reads, or will read, held partitions.
 
-        A batch that was planned before a hold may run for any time. A hold's partitions
-        are quiet once no such batch is running. The call also waits for a query of this
-        session that is starting, whatever it will read: such a query first repeats the
-        batch in which it was stopped, if there is one, held or not. A query that starts
-        after the return of this call does the same.
+        A batch that was planned before a hold may still run for any length of time. A
+        hold's partitions are quiet once no such batch is running. The call also waits
+        for every query of this session that is starting, whatever it will read: if the
+        query was stopped during a batch, it first repeats that batch, held or not. A
+        query that starts after this call has returned does the same.
 
         Args:
             targets: as for :meth:`pause`; without any, all held partitions. A stream
@@ -196,8 +199,8 @@ class Controller:
             timeout: seconds.
 
         Raises:
-            NotQuietError: the timeout has passed; the message has each query, the
-                partitions that it reads, and the reason.
+            NotQuietError: the timeout has passed; the message lists each query with the
+                partitions that it reads and the reason.
             HoldSettingError: the timeout is not a number of seconds.
             SparkSetupError: the session was stopped.
         """
@@ -212,7 +215,7 @@ class Controller:
 
     def _not_quiet(self, found: tuple[Scope, ...]) -> list[str]:
         reasons = self._starting()
-        # read after the queries whose streams are not opened yet
+        # read the open streams after the queries whose streams are not open yet
         for stream in self.bridge.streams():
             by_reason: dict[str, list[TopicPartition]] = {}
             for tp, reason in stream.not_quiet(found).items():
@@ -225,7 +228,8 @@ class Controller:
 
     def _starting(self) -> list[str]:
         active = self._queries.active()
-        # read after Spark's list, so that a started query is in one of the two lists
+        # read the open streams after Spark's list, so that each query is in one of the
+        # two lists
         made = self.bridge.made()
         if active is None:
             found = [f"{one.name or one.id}: {_STARTING}" for one in made]
@@ -241,9 +245,9 @@ class Controller:
         """
         Return every hold that was placed here or is known to a running stream.
 
-        A stream that cannot read its holds has one hold with the reason, which no owner
-        can lift. Holds of the control topics are those of the last plan, or of the last
-        report.
+        A stream that cannot read its holds is represented by one hold with the reason,
+        which no owner can lift. Holds from the control topics are as of the last plan
+        or the last report.
 
         Raises:
             SparkSetupError: the session was stopped.
@@ -260,14 +264,15 @@ class Controller:
 
     def close(self) -> None:
         """
-        Release the session: end its thread, its port, and the holds placed here.
+        Release the session: stop its thread, close its port, and end its holds.
 
         Programs that create many sessions (``newSession()``) need this: a session that
         is not closed is kept as long as this process and the session's context exist. A
         closed session can be registered again. A second call has no effect.
 
         Raises:
-            SparkSetupError: a stream of the session runs or starts; nothing is closed.
+            SparkSetupError: a stream of the session is running or starting; nothing is
+                closed.
         """
         if not self.is_over():
             running = [f"stream {one.name}" for one in self.bridge.streams()]
@@ -290,7 +295,7 @@ class Controller:
             raise SparkSetupError(message)
 
     def explain(self, target: object) -> tuple[str, ...]:
-        """Return a line, with owner, reason and end, per hold of a partition or topic."""
+        """Return one line per hold of a partition or topic, with owner, reason and end."""
         wanted = _scopes((target,))
         self._refuse_if_over()
         return tuple(map(hold_line, self._overlapping(wanted)))
@@ -333,7 +338,7 @@ def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
 
 def _checked_timeout(timeout: object) -> float:
     is_number = not isinstance(timeout, bool)
-    # the comparison is false for NaN
+    # for NaN this comparison is false
     if is_number and isinstance(timeout, int | float) and timeout >= 0:
         return timeout
     message = f"timeout must be seconds, 0 or more, not {timeout!r:.60}"

@@ -15,12 +15,12 @@ Held = Mapping[TopicPartition, tuple[Hold, ...]]
 @frozen(kw_only=True)
 class KnownHolds:
     """
-    The holds that a stream knows at one time.
+    The holds that a stream knows at a given time.
 
     Attributes:
         states: each source's holds; a partition that any hold covers is held.
-        troubles: the reasons why sources could not be read; one reason is enough to
-            hold everything.
+        troubles: the reasons why sources of holds could not be read; if there is any,
+            everything is held.
     """
 
     states: tuple[Holds, ...] = ()
@@ -31,7 +31,7 @@ class KnownHolds:
         return tuple(hold for state in self.states for hold in state.covering(tp))
 
     def held(self, partitions: Iterable[TopicPartition]) -> Held:
-        """Return those partitions that are held, each with the holds that cover it."""
+        """Return the held ones of these partitions, each with the holds that cover it."""
         everything = bool(self.troubles)
         found = {tp: self.covering(tp) for tp in sorted(partitions)}
         return {tp: holds for tp, holds in found.items() if everything or holds}
@@ -44,9 +44,9 @@ class Plan:
 
     Attributes:
         start: the offsets at which the batch starts.
-        latest: the present ends of the partitions.
+        latest: the current end offsets of the partitions.
         held: the held partitions, each with its holds.
-        skips: the target of each skip, in held and other partitions.
+        skips: the target of each skip, for held and other partitions.
     """
 
     start: Offsets
@@ -55,23 +55,23 @@ class Plan:
     skips: Offsets = field(factory=dict)
 
     def starts_for_limiter(self) -> dict[TopicPartition, int]:
-        """Return starts for a limiter, which give other partitions the whole quota."""
+        """Return starts with which a limiter gives the other partitions the whole quota."""
         without_share = {*self.held, *self.skips}
         ends = {tp: self.latest[tp] for tp in without_share if tp in self.latest}
         return {**self.start, **ends}
 
     def adjusted_end(self, end: Offsets) -> dict[TopicPartition, int]:
         """
-        Return ``end`` with every held partition put back to its start.
+        Return ``end``, but with every held partition ending at its start.
 
-        A new partition starts at 0, so that all its records are read after the hold is
-        lifted. If a partition was truncated or recreated, and now ends before its
-        start, the batch ends there, as with the official source, which refuses a batch
-        that ends after the existing records; :meth:`losses` reports that as a loss. If
-        a partition was missing at one plan, which the query survived by
-        ``failOnDataLoss=false``, it begins at 0 like a new partition when it is back,
-        because it may have been recreated. A partition with a skip ends at the skip's
-        target.
+        A new held partition starts at 0, so that all its records are read after the
+        hold is lifted. If a partition was truncated or recreated, and now ends before
+        its start, the batch ends at the partition's end, because the official source
+        refuses a batch that ends after the existing records. :meth:`losses` reports
+        this case as a loss. If a partition was missing during one plan, and the query
+        continued because of ``failOnDataLoss=false``, the partition starts at 0 like a
+        new one when it is back, because it may have been recreated. A partition with a
+        skip ends at the skip's target.
         """
         kept = {tp: self._kept(tp) for tp in self.held if tp in end}
         skipped = {tp: to for tp, to in self.skips.items() if tp in end}
@@ -82,7 +82,7 @@ class Plan:
         return min(start, self.latest.get(tp, start))
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Return the number of offsets by which each held partition is behind."""
+        """Return the number of unread offsets of each held partition."""
         return {
             tp: max(0, self.latest[tp] - self.next_of(tp))
             for tp in self.held
@@ -90,15 +90,15 @@ class Plan:
         }
 
     def next_of(self, tp: TopicPartition) -> int:
-        """Return the next offset to read of a held partition."""
+        """Return the next offset that will be read from a held partition."""
         return self.skips.get(tp, self.start.get(tp, 0))
 
     def losses(self) -> dict[TopicPartition, str]:
         """
         Return the held partitions whose next record was deleted, each with the reason.
 
-        The official source checks only offsets that a batch reads, so it would not
-        notice the loss before the hold is lifted.
+        The official source checks only the offsets that a batch reads, so it would not
+        notice such a loss until the hold is lifted.
         """
         lost = {}
         for tp in set(self.held).difference(self.skips):

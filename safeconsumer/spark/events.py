@@ -5,7 +5,7 @@ from safeconsumer.events.base import Event, Partitions
 
 class StreamEvent(Event):
     """
-    Parent of the events of a controlled stream.
+    Base class of the events of a controlled stream.
 
     Attributes:
         stream: the name of the stream in this session.
@@ -19,14 +19,14 @@ class StreamEvent(Event):
 
 class PlanChanged(StreamEvent):
     """
-    The next batch holds other partitions than the previous one.
+    The next batch holds different partitions from the previous batch.
 
     Attributes:
         held: the partitions that are held now.
         lag_at_plan: the total lag of these partitions when this batch was planned, in
             offsets; unlike ``holds.lag()`` this number does not grow with later
             records.
-        because: one line per hold, with owner, reason, start and end.
+        because: one line per hold, with its owner, reason, start and end.
     """
 
     name = "spark_plan_changed"
@@ -39,7 +39,7 @@ class PlanChanged(StreamEvent):
 
 class HoldsUnreadable(StreamEvent):
     """
-    The holds cannot be read, so everything is held until they can be read.
+    The holds cannot be read, so everything is held until they can be read again.
 
     Attributes:
         reasons: the reasons why the holds cannot be read.
@@ -81,7 +81,7 @@ class OffsetsSkipped(StreamEvent):
 
 class SkipRefused(StreamEvent):
     """
-    A requested skip is impossible, and is dropped.
+    A requested skip is impossible and was dropped.
 
     Attributes:
         reasons: one line per partition.
@@ -99,7 +99,7 @@ class ProgressNotCommitted(StreamEvent):
 
     Attributes:
         group: the group.
-        reason: the reason; empty once commits succeed again.
+        reason: the reason for the failure; empty when commits succeed again.
     """
 
     name = "spark_progress_not_committed"

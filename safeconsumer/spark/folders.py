@@ -1,11 +1,12 @@
-"""Reads and writes Spark's folders, on any file system of a session."""
+"""Reads and writes Spark's folders on any file system that a session supports."""
 
 import re
 from typing import Any
 
 from safeconsumer.errors.base import SparkSettingError
 
-# The file of a batch in one of Spark's logs; other files there are still being written.
+# The name of a batch's file in one of Spark's logs; files with other names are still
+# being written.
 _BATCH = re.compile(r"(\d+)(\.compact)?")
 
 
@@ -15,8 +16,8 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
 
     Spark counts the batches of each checkpoint from 0, and a folder accepts a batch
     only if its number is new there: Spark silently drops the batches of a second
-    checkpoint until their numbers have caught up. This check does not notice a second
-    checkpoint that has as many batches as the folder.
+    checkpoint until their numbers exceed those in the folder. This check does not
+    notice a second checkpoint that has as many batches as the folder.
 
     Args:
         spark: the session.
@@ -24,7 +25,8 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
         checkpoint: the folder of the checkpoint with which a query starts.
 
     Raises:
-        SparkSettingError: the folder has other batches; a query would lose records.
+        SparkSettingError: the folder has batches of another checkpoint, so a query
+            would lose records.
     """
     written = _latest(spark, to, "_spark_metadata")
     if written > _latest(spark, checkpoint, "offsets"):
@@ -48,10 +50,10 @@ def _latest(spark: Any, folder: str, log: str) -> int:  # noqa: ANN401 - pyspark
 
 class CheckpointSkips:
     """
-    Keeps the skips of batches in a checkpoint, in a file for each batch.
+    Stores the skips of batches in a checkpoint, in one file for each batch.
 
-    A file has the batch's number as its name. Spark's own Kafka source ignores that
-    folder, and can use the checkpoint again.
+    A file has the batch's number as its name. Spark's own Kafka source ignores these
+    files, so it can still use the checkpoint.
 
     Thread rules: one thread.
 
@@ -65,7 +67,7 @@ class CheckpointSkips:
         self._folder = f"{folder}/skips"
 
     def load(self, batch: int) -> str:
-        """Return the text of a batch; empty if the batch has no text."""
+        """Return the text that is stored for a batch; empty if there is none."""
         path, files = _place(self._spark, self._folder, str(batch))
         if not files.exists(path):
             return ""
@@ -77,7 +79,7 @@ class CheckpointSkips:
             opened.close()
 
     def store(self, batch: int, text: str) -> None:
-        """Store the text of a batch, in place of an earlier text."""
+        """Store the text for a batch, and replace any earlier text."""
         path, files = _place(self._spark, self._folder, str(batch))
         opened = files.create(path, True)  # noqa: FBT003 - Java's; it overwrites
         opened.write(text.encode())

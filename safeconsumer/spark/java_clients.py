@@ -1,9 +1,9 @@
 """
 Creates Kafka clients in the driver's JVM, from the connector's classes.
 
-These clients log in as the stream itself does, with the same ``kafka.*`` properties:
-key stores, Kerberos, IAM, and anything else that a login module or an engine of Java
-supports.
+These clients log in as the stream itself does, with the same ``kafka.*`` properties, so
+they support key stores, Kerberos, IAM, and any other login module or security engine of
+Java.
 """
 
 import importlib
@@ -26,8 +26,8 @@ from safeconsumer.spark.offsets import Offsets
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _KAFKA = "org.apache.kafka"
-# Properties of the stream's own reading, which the other clients would not know, or
-# understand differently.
+# Properties for the stream's own consumer, which the other clients would not know, or
+# would understand differently.
 _NOT_OURS = (
     *(
         "auto.",
@@ -43,7 +43,7 @@ _NOT_OURS = (
 _CLOSE_MS = 500
 _LEAST_MS = 1
 _WRITE_TIMEOUT = 5.0
-# The settings to judge; reading each takes a call into the JVM.
+# The topic settings that are checked; each takes a call into the JVM.
 _SETTINGS = (
     "cleanup.policy",
     "message.timestamp.type",
@@ -60,7 +60,7 @@ _SILENT = (
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """
-    Return the exceptions of a call into the JVM, even an ended one, and further ones.
+    Return ``more`` and the exceptions of a call into the JVM, even one that has exited.
 
     PySpark turns some of Java's errors into its own errors.
     """
@@ -78,7 +78,7 @@ def java_class(jvm: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def root_cause(error: BaseException) -> tuple[str, str]:
-    """Return the class of a Java error's first cause, and its message."""
+    """Return the class and the message of a Java error's root cause."""
     java = getattr(error, "java_exception", None)
     if java is None:
         return type(error).__name__, platforms.reason(error)
@@ -90,17 +90,17 @@ def root_cause(error: BaseException) -> tuple[str, str]:
 
 class JavaClients:
     """
-    Creates the clients of one cluster and login.
+    Creates the clients for one cluster, with one set of credentials.
 
-    Thread rules: any thread. Several threads at a time may use an admin or a producer,
-    but only one a consumer.
+    Thread rules: any thread. Several threads at a time may use the same admin client or
+    producer, but only one thread a consumer.
 
     Args:
         jvm: the driver's JVM, by py4j.
         properties: properties of Java's clients.
 
     Attributes:
-        jvm: as the argument.
+        jvm: see the argument of the same name.
     """
 
     def __init__(self, jvm: Any, properties: Mapping[str, str]) -> None:  # noqa: ANN401 - py4j is untyped
@@ -134,12 +134,12 @@ class JavaClients:
         return StatusTopic(lambda: _ReportProducer(self, name))
 
     def cluster(self) -> "JavaCluster":
-        """Return the cluster of the topics, which connects later."""
+        """Return a client for queries about topics, which connects later."""
         return JavaCluster(self)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
         """
-        Return a consumer without a group; its records' bytes are read as ISO-8859-1.
+        Return a consumer without a group, which decodes bytes as ISO-8859-1.
 
         Raises:
             ClientPropertyError: a property is not acceptable.
@@ -162,7 +162,7 @@ class JavaClients:
         Return a producer of bytes.
 
         Args:
-            timeout: seconds after which a write has failed.
+            timeout: the number of seconds after which a write fails.
         """
         writes = f"{_KAFKA}.common.serialization.ByteArraySerializer"
         milliseconds = str(int(timeout * 1000))
@@ -176,14 +176,14 @@ class JavaClients:
                 "linger.ms": "0",
                 "max.block.ms": milliseconds,
                 "request.timeout.ms": milliseconds,
-                # so that the producer rarely requests metadata of a missing topic
+                # the producer should rarely request metadata of a missing topic
                 "retry.backoff.ms": "1000",
                 "value.serializer": writes,
             },
         )
 
     def admin(self) -> Any:  # noqa: ANN401 - Java's
-        """Return a client that describes topics and queries their ends."""
+        """Return an admin client, which describes topics and queries their end offsets."""
         return self._made(f"{_KAFKA}.clients.admin.AdminClient", {}, "create")
 
     def duration(self, seconds: float) -> Any:  # noqa: ANN401 - Java's
@@ -191,7 +191,7 @@ class JavaClients:
         return self.jvm.java.time.Duration.ofMillis(int(seconds * 1000))
 
     def result(self, future: Any, until: float) -> Any:  # noqa: ANN401 - Java's
-        """Return a Java future's result; wait until a time of the monotonic clock."""
+        """Return a Java future's result; wait for it until a monotonic time."""
         left = max(_LEAST_MS, int((until - time.monotonic()) * 1000))
         return future.get(left, self._milliseconds)
 
@@ -209,7 +209,7 @@ class JavaClients:
         return kind(topic, 0, at_ms, key, value)
 
     def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
-        """Return an admin's query for the ends, or the starts, of partitions."""
+        """Return the argument of an admin query for partitions' end or start offsets."""
         spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
@@ -245,7 +245,8 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        # the request for the topic's end, created once because each call is costly
+        # the request for the topic's end, created only once because calls into the JVM
+        # are slow
         self._to_end: Any = None
         self._is_placed = False
         self._id = ""
@@ -254,13 +255,13 @@ class JavaHoldsTopic:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The offset below which everything has been read; empty before the first read."""
+        """The offset up to which each partition was read; empty before the first read."""
         at = self._position
         return {} if at is None else {(self._name, 0): at}
 
     @property
     def is_complete(self) -> bool:
-        """Whether the topic is read up to its end at the last :meth:`begin`."""
+        """Whether the topic was read up to the end that :meth:`begin` last requested."""
         return (self._position or 0) >= self._end
 
     def _connect(self) -> None:
@@ -274,20 +275,20 @@ class JavaHoldsTopic:
         self._is_placed = False
 
     def facts(self, until: float) -> topic_facts.Facts:
-        """Return the topic's facts."""
+        """Return the topic's settings."""
         self._connect()
         partitions = self._described(until).partitions().size()
         return topic_facts.Facts(self._name, partitions, self._settings(until))
 
     def begin(self, until: float) -> tuple[RecreatedTopic, ...]:
-        """Query the topic's end; return the topic if it was recreated, or truncated."""
+        """Query the topic's end offset; return the topic if it was recreated or truncated."""
         self._connect()
         self._until = until
         asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
         self._end = int(self._clients.result(asked, until).offset())
         remade = self._remade(until)
         if remade:
-            self.close()  # the consumer knows the old topic
+            self.close()  # the consumer still knows the old topic
             self._connect()
             self._position = None
         if not self._is_placed:
@@ -308,7 +309,7 @@ class JavaHoldsTopic:
         return (RecreatedTopic(self._name, at, self._end),)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
-        """Return the next records, once some have arrived."""
+        """Return the next records; wait for them for at most ``wait_ms`` milliseconds."""
         polled = self._consumer.poll(self._clients.duration(wait_ms / 1000))
         text = ""
         if not polled.isEmpty():
@@ -321,7 +322,7 @@ class JavaHoldsTopic:
         clients = [one for one in (self._consumer, self._admin) if one is not None]
         self._consumer = self._admin = None
         for one in clients:
-            # The JVM may have ended, or the broker may be silent.
+            # The JVM may have exited, or the broker may not answer.
             with suppress(*errors()):
                 self._clients.close(one)
 
@@ -341,7 +342,7 @@ class JavaHoldsTopic:
             config = self._clients.result(asked, until)[wanted]
         except errors() as error:
             if root_cause(error)[0].endswith(_REFUSED):
-                return None  # the right to see the settings is missing
+                return None  # the permission to describe the settings is missing
             raise
         return {
             name: str(one.value())
@@ -378,7 +379,7 @@ class _Admin:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions that a call of the admin client raises."""
+        """The exceptions that a call to the admin client raises."""
         return errors(ClientPropertyError)
 
     def close(self) -> None:
@@ -426,7 +427,7 @@ class JavaCluster(_Admin):
         return {name: str(topic.topicId()) for name, topic in described.items()}
 
     def _described(self, names: Collection[str], until: float) -> dict[str, Any]:
-        # A topic that does not exist must not hide the others.
+        # A missing topic must not prevent answers about other topics.
         asked = self._admin().describeTopics([*names]).topicNameValues()
         found: dict[str, Any] = {}
         for name in names:
@@ -442,7 +443,8 @@ class JavaGroup(_Admin):
     """
     Commits a stream's progress to a consumer group without members.
 
-    The object connects at the first call; ``until`` is on the monotonic clock.
+    The object connects at the first call. The argument ``until`` is a time limit on the
+    monotonic clock.
 
     Thread rules: any thread.
 
@@ -452,7 +454,7 @@ class JavaGroup(_Admin):
         name: the group's name.
 
     Attributes:
-        name: as the argument.
+        name: see the argument of the same name.
     """
 
     def __init__(self, jvm: Any, properties: Mapping[str, str], name: str) -> None:  # noqa: ANN401 - py4j is untyped
@@ -489,12 +491,12 @@ class JavaGroup(_Admin):
         self._clients.result(asked.all(), until)
 
     def reason(self, error: BaseException) -> str:
-        """Return, as text for people, why a method failed."""
+        """Return a human-readable reason why a method failed."""
         return root_cause(error)[1]
 
 
 def _partition(text: str) -> TopicPartition:
-    topic, _, number = text.rpartition("-")  # the format of Java's TopicPartition
+    topic, _, number = text.rpartition("-")  # as Java's TopicPartition formats it
     return topic, int(number)
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes offsets as Spark's Kafka source does: ``{"orders":{"0":5}}``."""
+"""Parses and writes offsets in the format of Spark's Kafka source: ``{"orders":{"0":5}}``."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ Offsets = Mapping[TopicPartition, int]
 
 def parse(text: str) -> dict[TopicPartition, int]:
     """
-    Read the source's JSON.
+    Parse the source's JSON.
 
     Raises:
         ValueError: the text is not such JSON.
@@ -25,7 +25,7 @@ def parse(text: str) -> dict[TopicPartition, int]:
 
 
 def render(offsets: Offsets) -> str:
-    """Return the source's JSON in a fixed order, so that equal offsets give equal text."""
+    """Return the source's JSON in a fixed order, so that equal offsets give equal texts."""
     document: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(partition)] = offset
@@ -33,7 +33,7 @@ def render(offsets: Offsets) -> str:
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as text for people: ``orders:0-3,7 returns:1``."""
+    """Return partitions in human-readable form: ``orders:0-3,7 returns:1``."""
     return " ".join(
         partition_text(topic, numbers_text(several))
         for topic, several in report_wire.ranges(partitions).items()

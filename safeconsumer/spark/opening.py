@@ -1,4 +1,4 @@
-"""Builds a stream from its options: the sources of its holds, and its reports."""
+"""Builds a stream from its options, with the sources of its holds and its reports."""
 
 import threading
 import time
@@ -26,18 +26,18 @@ _OWNER = "option"
 
 class Opening:
     """
-    Creates the streams of one session; streams that obey one group share its reader.
+    Creates the streams of one session; streams that obey the same group share a reader.
 
     Thread rules: any thread.
 
     Args:
-        own: holds of this process; the hooks of this ledger receive the streams'
-            events.
+        own: the ledger of this process's holds; its hooks receive the streams' events.
         clients: creates the clients of a stream.
-        files: creates the files for skips in a checkpoint, from the source's folder;
-            None for a source that cannot skip.
-        group: creates a group that commits progress, from properties as Java's clients
-            name them and a name; None refuses ``commitGroup``.
+        files: creates the object that stores skips in the source's folder of a
+            checkpoint; None for a source that cannot skip.
+        group: creates the object that commits progress to a group, from properties of
+            Java's clients and the group's name; None if ``commitGroup`` must be
+            refused.
 
     Attributes:
         skip_requests: the requested skips.
@@ -59,7 +59,7 @@ class Opening:
 
     def stream(self, name: str, options: SourceOptions, folder: str = "") -> Stream:
         """
-        Return a stream that obeys this process and the sources of holds in its options.
+        Return a stream that obeys this process's holds and those that its options name.
 
         The stream connects at its first plan.
 
@@ -69,7 +69,8 @@ class Opening:
             folder: the source's folder in the checkpoint.
 
         Raises:
-            SparkSettingError: the group for commits has members, or offsets of others.
+            SparkSettingError: the ``commitGroup`` has members, or offsets that other
+                clients committed.
         """
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
@@ -104,7 +105,7 @@ class Opening:
         group = self._group(options.data_client, options.commit_group)
         closing.callback(group.close)
         until = time.monotonic() + options.control_timeout
-        with suppress(*group.errors):  # each commit checks again
+        with suppress(*group.errors):  # each commit repeats this check
             require_own(group.name, *group.state(until))
         return group
 
@@ -162,7 +163,7 @@ class Opening:
 
 
 def _commit(made: Stream, group: JavaGroup) -> Committer:
-    stream = weakref.ref(made)  # the committer's thread must not keep the stream
+    stream = weakref.ref(made)  # the committer's thread must not keep the stream alive
 
     def report(reason: str) -> None:
         if (known := stream()) is not None:
@@ -174,7 +175,7 @@ def _commit(made: Stream, group: JavaGroup) -> Committer:
 
 
 class Closable(Protocol):
-    """An object that can be lent."""
+    """An object that several users can share."""
 
     def close(self) -> None:
         """Close the object."""
@@ -185,10 +186,9 @@ Lent = TypeVar("Lent", bound=Closable)
 
 class Shared:
     """
-    Lends objects; equal ones are shared, from the first user to the last.
+    Shares one object for each key among users, from the first user to the last.
 
-    Thread rules: any thread; creating an object takes no time, because it connects
-    later.
+    Thread rules: any thread; creating an object is fast, because it connects later.
     """
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class Shared:
     def lease(
         self, key: Hashable, make: Callable[[], Lent], closing: ExitStack
     ) -> Lent:
-        """Return the object for a key until ``closing``; the last user closes it."""
+        """Return the shared object for a key; its last user closes it on ``closing``."""
         with self._lock:
             if key not in self._lent:
                 self._lent[key] = make()

@@ -1,4 +1,4 @@
-"""Parses this package's options of the Spark source into one frozen value."""
+"""Parses this package's options for the Spark source into one frozen value."""
 
 from collections.abc import Mapping
 
@@ -11,19 +11,19 @@ from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Scope
 
-# With its defaults the official source waits 500 ms at the end of a cold log, and
-# fetches 500 records at a time; design/benchmarks.md has the figures.
+# By default the official source waits 500 ms at the end of an idle log, and fetches 500
+# records at a time; design/benchmarks.md has the figures.
 TUNED: Mapping[str, str] = {
     "kafka.fetch.max.wait.ms": "20",
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
 
-# The prefix of our options, in any spelling (holdsGroup, hold.group); unknown options
+# The prefix of our options, even if misspelt (holdsGroup, hold.group); unknown options
 # with this prefix are refused.
 _PREFIX = "hold"
 _CONTROL_CLIENT = "holds.control.kafka."
-# Each option with its default, if there is one, and its meaning, for the reference.
+# Each option with its default, if it has one, and its meaning, for the reference page.
 OPTIONS: Mapping[str, tuple[str, str]] = {
     "commitGroup": (
         "",
@@ -53,9 +53,9 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "holds.topic": (HOLDS_TOPIC, "The topic of the holds."),
 }
-# The options that need holds.control.
+# The options that require holds.control.
 _OF_CONTROL = ("holds.group", "holds.statusTopic", "holds.topic")
-# The limit of milliseconds: some 300 years.
+# The largest accepted number of milliseconds: about 300 years.
 _MAX_DIGITS = 13
 
 
@@ -68,14 +68,15 @@ class SourceOptions:
         scopes: fixed holds.
         control: the holds topic, or None.
         status: the topic to which the stream reports, or None.
-        group: the consumer group whose control records count.
-        control_timeout: seconds for which one plan waits for the holds topic.
-        clock_skew: seconds by which expired holds of the holds topic are lifted late,
-            because the clock of the driver's machine may be ahead.
+        group: the consumer group whose control records the stream obeys.
+        control_timeout: the maximum number of seconds for which a plan waits for the
+            holds topic.
+        clock_skew: seconds by which holds of the holds topic expire late, because the
+            clock of the driver's machine may be ahead.
         fails_on_loss: whether lost records fail the query.
         commit_group: the group to which progress is committed, or None.
         data_client: Java properties for clients of the cluster that is read; they may
-            have secrets, so a ``repr`` leaves them out.
+            contain secrets, so the ``repr`` leaves them out.
         control_client: the same for the cluster of the control topics.
     """
 
@@ -92,7 +93,7 @@ class SourceOptions:
 
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing options that make the source fast."""
+    """Return the options that make the source fast and that the program did not set."""
     given = {name.lower() for name in options}
     return {name: value for name, value in TUNED.items() if name not in given}
 

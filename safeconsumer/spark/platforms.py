@@ -16,7 +16,7 @@ log = logging.getLogger("safeconsumer.spark")
 PYSPARK = "pip install 'safeconsumer[spark]' 'pyspark>=3.5,<4.3' 'pandas<3'"
 INSTALL = f"{PYSPARK}, or use the platform's own pyspark"
 
-# The oldest and newest lines of Spark in the tests; older versions were never tested.
+# The oldest and newest tested lines of Spark; older lines were never tested.
 OLDEST, NEWEST = (3, 5), (4, 2)
 JAVA = 17
 
@@ -25,7 +25,7 @@ _JAR = re.compile(
     r"(?:.+_)?spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<version>.+)\.jar"
 )
 
-# The end of the message in the text of an exception.
+# The place in an exception's text where the message ends.
 _DETAILS = re.compile(r"\n\s*(?:at |=== Streaming Query ===|JVM stacktrace:|== SQL)")
 
 
@@ -36,8 +36,9 @@ class Version:
 
     Attributes:
         text: the full text, such as ``4.2.0-amzn-0``.
-        line: the part that must be the same everywhere, such as ``(4, 2)``.
-        apache: the Apache release on which it is based, such as ``4.2.0``.
+        line: the first two numbers, such as ``(4, 2)``, which must be the same for
+            Spark and its connector.
+        apache: the Apache release on which the build is based, such as ``4.2.0``.
     """
 
     text: str
@@ -47,7 +48,7 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> "Version":
         """
-        Read a version from its text.
+        Parse a version.
 
         Raises:
             SparkSetupError: the text does not begin with a version.
@@ -82,7 +83,7 @@ def spark_homes() -> list[Path]:
     if found is None or found.origin is None:
         return []
     package = Path(found.origin).parent
-    # the second folder is for a pyspark at SPARK_HOME/python/pyspark
+    # the second folder is SPARK_HOME for a pyspark at SPARK_HOME/python/pyspark
     return [package, package.parents[1]]
 
 
@@ -91,7 +92,7 @@ def scala() -> str:
     Return the Scala version of the jars of this Spark: ``2.12`` or ``2.13``.
 
     If the jars cannot be found, return the Scala version of Apache's own builds;
-    ``register`` then compares it with the running one.
+    ``register`` later compares it with the running version.
 
     Raises:
         SparkSetupError: pyspark is not installed.
@@ -105,18 +106,18 @@ def scala() -> str:
 
 def check_connector(jar: str, spark: Version, scala: str) -> None:
     """
-    Refuse a connector that was made for another line of Spark, or another Scala.
+    Refuse a connector that was built for another line of Spark or another Scala.
 
-    A difference within the line causes only a warning. A jar with another name shows no
-    version and is accepted.
+    A different version of the same line causes only a warning. A jar whose name
+    contains no version is accepted.
 
     Args:
-        jar: the file's name; names by Ivy begin with the organisation.
+        jar: the file's name; names that Ivy creates begin with the organisation.
         spark: the Spark with which the connector will run.
         scala: the Scala version of that Spark.
 
     Raises:
-        SparkSetupError: the connector was made for another line or Scala.
+        SparkSetupError: the connector was built for another line or Scala version.
     """
     found = _JAR.fullmatch(jar)
     if found is None:
@@ -140,7 +141,7 @@ def check_connector(jar: str, spark: Version, scala: str) -> None:
 
 def check_runtime(spark: Version, java: str) -> None:
     """
-    Refuse a Spark or a Java that is too old; warn if Spark is newer than the tests.
+    Refuse a Spark or Java that is too old; warn about a Spark newer than those tested.
 
     Args:
         spark: the running Spark.
@@ -168,13 +169,13 @@ def check_runtime(spark: Version, java: str) -> None:
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Return whether an exception is pyspark's, or comes from Java."""
+    """Return whether an exception was raised by pyspark or comes from Java."""
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of Spark's exception in one line, without traces and plans."""
-    # the text of an error of py4j includes the trace
+    """Return the message of a Spark exception in one line, without stack traces and plans."""
+    # the text of a py4j error includes the stack trace
     java = getattr(error, "java_exception", None)
     text = str(error if java is None else java.toString())
     text = _DETAILS.split(text, maxsplit=1)[0]

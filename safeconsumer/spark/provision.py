@@ -1,4 +1,4 @@
-"""Provides the jars that a session needs: our shim, and Spark's own Kafka connector."""
+"""Finds the jars that a session needs: our shim, and Spark's own Kafka connector."""
 
 import os
 import sys
@@ -17,9 +17,9 @@ _TOKENS = "spark-token-provider-kafka-0-10"
 
 def packages() -> str:
     """
-    Return the value of ``spark.jars.packages`` by which Spark fetches its connector.
+    Return the value of ``spark.jars.packages`` with which Spark fetches its connector.
 
-    This is Apache's connector, even for a vendor's build of Spark.
+    The value names Apache's connector, even for a vendor's build of Spark.
 
     Raises:
         SparkSetupError: pyspark is not installed.
@@ -30,15 +30,15 @@ def packages() -> str:
 
 def jars(connector: str | os.PathLike[str] | None = None) -> str:
     """
-    Return the value of ``spark.jars``: the shim, and a given connector.
+    Return the value of ``spark.jars``: the shim, and the connector if it is given.
 
     Args:
         connector: a folder with the connector's four jars. Without it only the shim is
             returned, and ``spark.jars.packages`` must have :func:`packages`.
 
     Raises:
-        SparkSetupError: the folder lacks a jar or has a jar of another Spark, or
-            pyspark is not installed.
+        SparkSetupError: the folder lacks a jar or contains a jar for another Spark
+            version, or pyspark is not installed.
     """
     platforms.spark_version()
     found = connector_jars(Path(connector)) if connector else ()

@@ -1,4 +1,4 @@
-"""Finds Spark's queries that are starting, and those that stop without a call."""
+"""Finds Spark's queries that are starting, and those that stop on their own."""
 
 import logging
 from collections.abc import Collection
@@ -10,7 +10,8 @@ from safeconsumer.spark.java_clients import errors
 
 log = logging.getLogger("safeconsumer.spark")
 
-# StreamExecution's text until it has created its sources, in Spark 3.5 to 4.2.
+# StreamExecution's status message until it has created its sources, in Spark 3.5 to
+# 4.2.
 _INITIALIZING = "Initializing"
 _ENDING = {"AvailableNowTrigger", "OneTimeTrigger"}
 
@@ -22,7 +23,7 @@ class Query:
 
     Attributes:
         id: Spark's id of the query.
-        name: the user's name for the query, or empty.
+        name: the name that the program gave the query, or empty.
         is_starting: whether the query's sources do not exist yet, so that it is unknown
             which partitions it will read.
     """
@@ -34,9 +35,9 @@ class Query:
 
 class SparkQueries:
     """
-    Asks a session about its queries.
+    Queries a session about its streaming queries.
 
-    Thread rules: any thread, even while Java waits for an answer.
+    Thread rules: any thread, even while the JVM waits for an answer from Python.
 
     Args:
         spark: a classic session.
@@ -61,7 +62,7 @@ class SparkQueries:
 
     def ends(self, query: str) -> bool:
         """
-        Return whether a query has a trigger with which it stops without a call.
+        Return whether a query has a trigger that makes it stop on its own.
 
         Spark informs its sources only of AvailableNow, and only if each source of the
         query supports that trigger; otherwise Spark runs one batch, as with the trigger

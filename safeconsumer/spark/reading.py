@@ -1,4 +1,4 @@
-"""Reads raw delivery journals into DataFrames: their lines, or their entries."""
+"""Reads raw delivery journals into DataFrames of lines or of entries."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -72,7 +72,7 @@ SCHEMA = ", ".join(
 The columns of :func:`journals`, as Spark's DDL.
 """
 
-# A first line is recognized by its beginning.
+# A head is recognized by the beginning of the line.
 _IS_HEAD = r"""text rlike '^\\s*\\{\\s*"journal"'"""
 _OF_HEAD = "member string, `group` string"
 
@@ -90,9 +90,9 @@ def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: 
             that the session can read, such as ``s3a://bucket/journals``. Only files
             ``*.journal`` are read.
         stream: whether to return a streaming DataFrame, in which the entries of each
-            file appear once; for folders, such as buckets, in which parts of journals
-            appear as a whole. The memory of a task must have room for a part four times
-            (``JournalWriter(part_bytes=)``).
+            file appear once. Use it for folders, such as buckets, in which each part of
+            a journal appears as a complete file. A task needs memory for four times the
+            size of a part (``JournalWriter(part_bytes=)``).
     """
     if not stream:
         return _entries(lines(spark, [path]))
@@ -138,10 +138,11 @@ def _column(name: str, kind: str) -> str:
 
 def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the lines of journals, each with the data that are needed to read it alone.
+    Return the lines of journals, each with all data that are needed to parse it alone.
 
-    The columns are ``file`` and ``size``, the file's bytes; ``block`` and ``line``,
-    which order a file's lines; ``text``; and ``head``, the head of the file.
+    The columns are ``file``; ``size``, the file's size in bytes; ``block`` and
+    ``line``, by which a file's lines are sorted; ``text``; and ``head``, the file's
+    first line.
 
     Raises:
         AnalysisException: a path does not exist.
@@ -157,7 +158,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     )
     heads = (
         texts.where(_IS_HEAD)
-        .repartition(1)  # these rows are few
+        .repartition(1)  # there are only few rows of this kind
         .groupBy("file")
         .agg(functions.expr("min(struct(block, line, text)).text as head"))
         .selectExpr("file", f"from_json(head, '{_OF_HEAD}') as head")
@@ -167,7 +168,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
 
 def listed(spark: Any, path: str) -> list[str]:  # noqa: ANN401 - pyspark is optional
     """
-    Return the files of journals at a path, without reading them.
+    Return the journal files at a path, without reading them.
 
     Raises:
         AnalysisException: the path does not exist.

@@ -1,4 +1,4 @@
-"""Reports to the status topic that streams obey holds, as members do."""
+"""Reports to the status topic which holds streams obey, as members do."""
 
 import atexit
 import logging
@@ -18,13 +18,13 @@ from safeconsumer.spark.activity import ActivityTracker
 from safeconsumer.spark.clients import Clients
 from safeconsumer.spark.control import ControlFollower
 
-# Seconds between two reports while nothing changes, and between two readings of the
-# control topics: a stream whose next trigger is an hour away also has to report.
+# Seconds between two reports while nothing changes, and between two reads of the
+# control topics: a stream must report even if its next trigger is an hour away.
 _INTERVAL = 3.0
 _READ_INTERVAL = 1.0
 _CLOSE_SECONDS = 1.0
-# Seconds to wait for plans that are being made, for all streams together: a report
-# counts for fifteen seconds, and no report may be late because of other streams.
+# Seconds to wait for plans in progress, for all streams together: a report is valid for
+# fifteen seconds, and no report may be late because of other streams.
 _DECISION_SECONDS = 0.5
 
 log = logging.getLogger("safeconsumer.spark")
@@ -32,21 +32,21 @@ log = logging.getLogger("safeconsumer.spark")
 
 class StreamReport:
     """
-    Creates the reports of one stream, which answers as a member's client does.
+    Creates the reports of one stream, with the methods of a member's client.
 
-    ``applied`` is read first, and the activity last: a stream that obeys every hold
-    below ``applied``, and has no running batch on a held partition, will not read that
-    partition, because the next plan reads the same holds.
+    A report reads ``applied`` first and the activity last. So if a stream obeys every
+    hold below ``applied`` and is not running a batch on a held partition, it will not
+    read that partition, because the next plan obeys the same holds.
 
     Args:
         group: the group whose holds the stream obeys.
         activity: the stream's activity.
         follower: reads the control topics.
         covers: returns whether any hold covers a partition now.
-        skew: seconds by which the stream lifts holds late.
+        skew: seconds by which the stream lets holds expire late.
 
     Attributes:
-        follower: as the argument.
+        follower: see the argument of the same name.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class StreamReport:
         self, state: str | None = None, patience: float = _DECISION_SECONDS
     ) -> Report:
         """
-        Return the present report.
+        Return the current report.
 
         Args:
-            state: the state to report, instead of the actual one.
-            patience: the maximum number of seconds to wait for a plan that is being
-                made.
+            state: the state to report instead of the actual state.
+            patience: the maximum number of seconds to wait while a batch is being
+                planned.
         """
         self._activity.now(patience)
         if state is None:
@@ -107,7 +107,7 @@ class StreamReport:
     # ------------------------------------------------------------ as a member's client
 
     def view(self) -> View:
-        """Return the stream's holds; no partition is quiet while a plan is being made."""
+        """Return the stream's holds; no partition is quiet while a batch is being planned."""
         # The holds must be read before the activity.
         holds = self.follower.known_holds()
         held = {tp for tp in self._activity.now().partitions if self._covers(tp)}
@@ -122,13 +122,13 @@ class StreamReport:
         """
         Return the partitions that the last planned batch reads.
 
-        These partitions also count when the stream stops, because an unfinished batch
-        runs again in full when its query is restarted.
+        These partitions remain busy even when the stream stops, because an unfinished
+        batch runs again in full when its query is restarted.
         """
         return self._activity.now().reading
 
     def busy_elsewhere(self) -> Collection[TopicPartition]:
-        """Return no partitions, because Spark's tasks are busy until their batch has run."""
+        """Return no partitions: :meth:`busy` includes all of the batch until it has ended."""
         return ()
 
     def membership(self) -> tuple[str, int]:
@@ -142,13 +142,14 @@ class StreamReport:
 
 class StatusReporter:
     """
-    Sends the reports of streams with one status topic and login, on one thread.
+    Sends, on one thread, the reports of streams that share a status topic and a login.
 
     Thread rules: any thread.
 
     Args:
         topic: the status topic.
-        clients: creates the client that writes the topic, only on this thread.
+        clients: creates the client that writes the topic, which only the reporter's
+            thread uses.
     """
 
     def __init__(self, topic: str, clients: Clients) -> None:
@@ -156,7 +157,7 @@ class StatusReporter:
         self._errors = clients.errors
         self._streams: tuple[StreamReport, ...] = ()
         self._leaving: tuple[StreamReport, ...] = ()
-        self._lock = threading.Lock()  # guards the two lists of reports
+        self._lock = threading.Lock()  # guards the two tuples of streams
         self._is_failure_logged = False
         self._is_over = False
         self._changed = InterruptibleEvent()
@@ -167,24 +168,24 @@ class StatusReporter:
         atexit.register(self.close)
 
     def add(self, stream: StreamReport) -> None:
-        """Begin to report on a stream."""
+        """Start to report on a stream."""
         with self._lock:
             self._streams = (*self._streams, stream)
         self._changed.set()
 
     def remove(self, stream: StreamReport) -> None:
-        """Report that a stream stops."""
+        """Report that a stream has stopped."""
         with self._lock:
             self._streams = tuple(one for one in self._streams if one is not stream)
             self._leaving = (*self._leaving, stream)
         self._changed.set()
 
     def wake(self) -> None:
-        """Report changes soon, without blocking."""
+        """Make the thread report changes soon, without blocking."""
         self._changed.set()
 
     def close(self) -> None:
-        """Report that all streams stop, and end the thread, in a second at most."""
+        """Report that all streams have stopped, and end the thread, within a second."""
         atexit.unregister(self.close)
         self._is_over = True
         self._changed.set()
@@ -211,7 +212,7 @@ class StatusReporter:
             streams = self._streams
         try:
             self._send(leaving, "stopped")
-            # Known changes are sent first, because reading the control topics may take
+            # Send known changes first, because reading the control topics may take
             # seconds.
             self._send([one for one in streams if is_due or one.has_changed()])
             for follower in {one.follower for one in streams}:
@@ -238,12 +239,12 @@ class StatusReporter:
 def reports(
     streams: Collection[StreamReport], state: str | None = None
 ) -> Iterator[Report]:
-    """Yield the streams' reports; each is sent before the next report is created."""
+    """Yield the streams' reports; the caller sends each one before the next is created."""
     until = time.monotonic() + (_DECISION_SECONDS if state is None else 0.0)
     for one in streams:
         try:
             report = one.report(state, max(0.0, until - time.monotonic()))
-        except Exception:  # one failure must not stop the others
+        except Exception:  # one failure must not stop other reports
             log.exception("a stream's report could not be made")
             continue
         yield report

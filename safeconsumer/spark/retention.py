@@ -1,4 +1,4 @@
-"""Finds records that a held partition has lost, before its hold is lifted."""
+"""Detects that a held partition has lost records, before its hold is lifted."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -8,7 +8,8 @@ from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.clients import Cluster
 from safeconsumer.spark.offsets import Offsets
 
-# Seconds between two queries for the same partitions, and for one answer.
+# Seconds between two queries for the same partitions, and seconds to wait for an
+# answer.
 _EVERY = 10.0
 _PATIENCE = 1.0
 
@@ -18,13 +19,13 @@ class Retention:
     Watches held partitions for deleted records and recreated topics.
 
     Spark's Kafka source checks only the offsets that a batch reads, so it notices
-    neither before the hold is lifted. The source never notices a recreated topic that
-    has as many records as the old topic.
+    neither of these before the hold is lifted. It never notices a recreated topic that
+    has at least as many records as the old topic.
 
     Thread rules: one thread.
 
     Args:
-        cluster: returns first offsets and topic ids.
+        cluster: answers queries for first offsets and topic ids.
         clock: returns seconds that only increase.
     """
 
@@ -36,7 +37,7 @@ class Retention:
         self._asked_at = -_EVERY
         self._watched: frozenset[TopicPartition] = frozenset()
         self._firsts: Offsets = {}
-        # The ids of the topics of held partitions, from the time when each hold began.
+        # For each held partition, the id that its topic had when the hold began.
         self._ids: dict[TopicPartition, str] = {}
         self._made_again: frozenset[TopicPartition] = frozenset()
         # partitions that a skip has moved
@@ -50,13 +51,13 @@ class Retention:
         """
         Query the cluster again if a query is due or the held partitions have changed.
 
-        The query includes partitions that were held before: the end of a hold is the
-        last time at which a loss can be reported before a batch fails because of it.
+        The query includes partitions whose hold has just ended, because this is the
+        last chance to report a loss before a batch fails because of it.
 
         Args:
             held: the held partitions.
-            skipped: the partitions with a skip in this batch, which continue in the new
-                topic; their loss is reported once more.
+            skipped: the partitions with a skip in this batch. They continue in the new
+                topic, so the loss of the old topic is reported only once more.
         """
         wanted = frozenset(held)
         every = wanted | self._watched
@@ -66,7 +67,7 @@ class Retention:
         if not every or (wanted == self._watched and not is_due):
             return
         until = time.monotonic() + _PATIENCE
-        # after such an error the last answers stay known
+        # after one of these errors keep the last answers
         with suppress(*self._cluster.errors):
             self._firsts = self._cluster.firsts(every, until)
             ids = self._cluster.topic_ids({topic for topic, _ in every}, until)
@@ -78,16 +79,16 @@ class Retention:
             )
             settled = {tp: ids[tp[0]] for tp in self._settled.intersection(known)}
             self._ids = {**self._ids, **first, **settled}
-        # Ids are forgotten even without an answer, because a later hold starts with a
-        # new id.
+        # Forget ids of partitions that are no longer held, even without an answer: a
+        # later hold starts with the id that the topic has then.
         self._ids = {tp: id_ for tp, id_ in self._ids.items() if tp in wanted}
         self._asked_at, self._watched = self._clock(), wanted
 
     def deleted(self, starts: Offsets) -> Mapping[TopicPartition, int]:
-        """Return the numbers of deleted offsets from ``starts`` on, where any are deleted."""
+        """Return, for partitions that lost offsets after ``starts``, how many they lost."""
         gone = {tp: self._firsts.get(tp, 0) - at for tp, at in starts.items()}
         return {tp: count for tp, count in gone.items() if count > 0}
 
     def made_again(self) -> Collection[TopicPartition]:
-        """Return the partitions whose topic id differs from that at their hold's start."""
+        """Return the partitions whose topic id has changed since their hold began."""
         return self._made_again

@@ -30,27 +30,27 @@ _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Spark passes such a setting of a session to each of its sources as an option.
 _SETTING = f"spark.datasource.safekafka.{DECIDER}"
 _LOOPBACK = "127.0.0.1"
-# The beginning of the shim's message about a decider that is slow but has not ended.
+# The beginning of the shim's message about a decider that is slow but still running.
 _LATE = "no decision within"
 
-# Controllers by the names of their deciders, as long as this process runs.
+# The controllers of this process, by the names of their deciders.
 _controllers: dict[str, Controller] = {}
 
 
 def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller:  # noqa: ANN401 - pyspark is optional
     """
-    Make ``format("safekafka")`` usable in a session, and return its handle.
+    Make ``format("safekafka")`` usable in a session, and return the session's handle.
 
     A second call for the same session returns the same handle. Other sessions of the
     same JVM, of this process or another, are registered separately, and their handles
-    do not share holds; :meth:`~Controller.close` releases one.
+    do not share holds. :meth:`~Controller.close` releases a session.
 
     Args:
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
-            must have what :func:`~safeconsumer.spark.jars` and
-            :func:`~safeconsumer.spark.packages` return.
+            must contain the values of :func:`~safeconsumer.spark.jars` and
+            :func:`~safeconsumer.spark.packages`.
         hooks: functions that receive events; with None events become log lines, as with
-            :class:`SafeConsumer`. Only the hooks of the first call count.
+            :class:`SafeConsumer`. Only the hooks of the first call are used.
 
     Raises:
         SparkSetupError: the session is a Spark Connect session, was stopped, is older
@@ -100,10 +100,11 @@ def _refuse_stopped(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
 
 def _forget_stopped() -> None:
     """
-    Release the connections of sessions of this process that were stopped.
+    Release the connections of this process's sessions that were stopped.
 
-    A stream notices the stop at its next trigger, and then reports its end over the
-    connection. Until then the connection is kept; a later call releases the connection.
+    A stream notices that its session was stopped only at its next trigger, and then
+    reports its own end over the connection. Until then the connection is kept, and a
+    later call of this function releases it.
     """
     for one in tuple(_controllers.values()):
         if one.is_over() and not one.bridge.streams():
@@ -112,7 +113,7 @@ def _forget_stopped() -> None:
 
 def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - py4j is untyped
     del _controllers[decider]
-    with suppress(*errors(TypeError)):  # the JVM may have ended
+    with suppress(*errors(TypeError)):  # the JVM may have exited
         java_class(gateway.jvm, _SHIM).forget(decider)
         line.client.shutdown()
     line.server.shutdown()
@@ -120,7 +121,7 @@ def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - 
 
 @frozen
 class _Line:
-    """The connection from the JVM to one bridge: a Java function, a client, a server."""
+    """The connection from the JVM to one bridge: a Java function, a client and a server."""
 
     function: Any
     client: Any
@@ -136,7 +137,7 @@ def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - 
         java_class(gateway.jvm, _SHIM).hello(other)
     except errors() as error:
         if _LATE not in root_cause(error)[1]:
-            return  # that process has ended, and its held streams stay held
+            return  # the other process has exited, and its held streams remain held
         state = "does not answer in time (it may be suspended)"
     message = (
         f"another process decides for the streams of this session, and {state}: "
@@ -148,11 +149,11 @@ def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - 
 
 def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is untyped
     """
-    Return a Java function that calls the bridge, over a separate connection.
+    Return a Java function that calls the bridge over a separate connection.
 
-    The JVM has only one shared callback client: another process that shares this JVM
-    would answer instead once it has taken over that client, as pyspark does for
-    foreachBatch.
+    The JVM has only one shared callback client. If another process that uses the same
+    JVM took over that client, as pyspark does for foreachBatch, that process would
+    answer instead.
     """
     py4j = importlib.import_module("py4j.java_gateway")
     token = secrets.token_urlsafe(32)
@@ -171,7 +172,7 @@ def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is unty
         server.get_listening_port(),
         java.java.net.InetAddress.getByName(_LOOPBACK),
         token,
-        0,  # connections may be idle for any time
+        0,  # connections may be idle for any length of time
         java.java.util.concurrent.TimeUnit.SECONDS,
         java.javax.net.SocketFactory.getDefault(),
         False,  # noqa: FBT003 - Java's; the bridge lives as long as this process

@@ -1,10 +1,11 @@
 """
-Skips offsets of a stream, such as a record that no code can read, or deleted records.
+Skips offsets of a stream, for example an unreadable record or deleted records.
 
-A skip names one partition and the offset at which reading continues. The next batch
-ends the partition there, and reads nothing of it. Spark's log keeps that end, but
-cannot store the skip. So the checkpoint keeps the skip in a file with the batch's
-number: a batch that runs again after a restart leaves out the same offsets.
+A skip names one partition and the offset at which reading continues. In the next batch
+the partition starts and ends at that offset, so the batch reads no records from it.
+Spark's log stores that end, but not the skip. So the skip is stored in the checkpoint,
+in a file with the batch's number: a batch that runs again after a restart leaves out
+the same offsets.
 """
 
 import json
@@ -33,16 +34,18 @@ log = logging.getLogger("safeconsumer.spark")
 @frozen(kw_only=True)
 class Skip:
     """
-    A request to continue at an offset.
+    A request to continue a partition at an offset.
 
     Attributes:
         topic: the topic.
         partition: the number of the partition.
         to: the offset at which reading continues.
         owner: the owner of the skip.
-        reason: text for people.
-        at: the offset that would have been read next; -1 until a batch skips.
-        query: the name or id of the query that skips; empty if any query may skip.
+        reason: a text that people read.
+        at: the offset that would have been read next; -1 until a batch applies the
+            skip.
+        query: the name or id of the query that skips; empty if any query may apply the
+            skip.
     """
 
     topic: str
@@ -60,7 +63,7 @@ class Skip:
 
     @property
     def where(self) -> str:
-        """The partition as people write it."""
+        """The partition in human-readable form."""
         return partition_text(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -78,12 +81,12 @@ def checked_skip(
     query: object,
 ) -> Skip:
     """
-    Return the skip that a caller requests.
+    Return a skip from a caller's arguments, after checking them.
 
     Raises:
         HoldSettingError: the offset is not a number, the reason is missing, or the
             owner or the query is not valid.
-        TargetTypeError: the scopes are not one partition.
+        TargetTypeError: the scopes are not exactly one partition.
     """
     if len(scopes) != 1 or not isinstance(scopes[0], Partition):
         named = " ".join(map(str, scopes))
@@ -120,7 +123,7 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
     Args:
         skip: the skip.
         start: the offsets at which the batch starts.
-        latest: the present ends of the partitions.
+        latest: the current end offsets of the partitions.
     """
     at, end = start.get(skip.tp, 0), latest.get(skip.tp)
     why = ""
@@ -129,7 +132,7 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
     elif skip.to > end:
         why = f"it ends at {end}, and can be skipped up to there"
     elif skip.at == at:
-        why = ""  # this skip was already judged when it was requested
+        why = ""  # an earlier plan of this batch already accepted this skip
     elif skip.to == at:
         why = "it is read next anyway"
     elif skip.to < at <= end:
@@ -139,7 +142,7 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
 
 @frozen(kw_only=True)
 class _Reader:
-    # A query that has planned a batch, and the partitions of its last plan.
+    # A query that has planned a batch, with the partitions of its last plan.
     id: str
     name: str
     partitions: Partitions
@@ -149,16 +152,16 @@ class _Reader:
 
     @property
     def named(self) -> str:
-        """The partitions as people write them."""
+        """The partitions in human-readable form."""
         return offsets.named(self.partitions)
 
 
 class SkipRequests:
     """
-    Keeps the requested skips that no query has applied yet.
+    Stores the requested skips that no query has applied yet.
 
-    A query that was stopped still counts as a reader of its partitions: it may be
-    started again, and no other query may apply its skip.
+    A query that was stopped still counts as a reader of its partitions, because it may
+    be started again, and no other query may apply a skip that is meant for it.
 
     Thread rules: any thread.
     """
@@ -166,15 +169,16 @@ class SkipRequests:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._skips: tuple[Skip, ...] = ()
-        self._readers: dict[str, _Reader] = {}  # the readers, by the query's id
+        self._readers: dict[str, _Reader] = {}  # by the query's id
 
     def request(self, skip: Skip) -> None:
         """
-        Add a skip; without a name it is for the only query that has read its partition.
+        Add a skip; if it names no query, it is for the only reader of its partition.
 
         Raises:
-            SparkSetupError: several queries of the session have read the partition, or
-                no possible query has.
+            SparkSetupError: the skip names no query and several queries of the session
+                have read the partition, or none of the queries that the skip may be for
+                has read it.
         """
         with self._lock:
             readers = tuple(self._readers.values())
@@ -203,12 +207,12 @@ class SkipRequests:
             log.warning("a skip waits: %s", _waiting(added))
 
     def waiting(self) -> tuple[str, ...]:
-        """Return a line for each skip that no query has applied."""
+        """Return a line for each skip that no query has applied yet."""
         with self._lock:
             return tuple(map(_waiting, self._skips))
 
     def put_back(self, *skips: Skip) -> None:
-        """Add skips; a later skip of a partition replaces an earlier one."""
+        """Add skips; each replaces an earlier skip of the same partition and query."""
         new = {(one.tp, one.query) for one in skips}
         with self._lock:
             kept = (one for one in self._skips if (one.tp, one.query) not in new)
@@ -237,38 +241,38 @@ def _waiting(skip: Skip) -> str:
 
 
 class SkipFiles(Protocol):
-    """Keeps the skips of batches in a checkpoint. Thread rules: one thread."""
+    """Stores the skips of batches in a checkpoint. Thread rules: one thread."""
 
     def load(self, batch: int) -> str:
-        """Return the text of a batch; empty if the batch has no text."""
+        """Return the text that is stored for a batch; empty if there is none."""
 
     def store(self, batch: int, text: str) -> None:
-        """Store the text of a batch, in place of an earlier text."""
+        """Store the text for a batch, and replace any earlier text."""
 
 
 class Skipping:
     """
-    Decides the offsets that each batch of one stream skips.
+    Decides which offsets each batch of one stream skips.
 
     Thread rules: one thread.
 
     Args:
         requests: the requested skips.
-        files: keeps the skips of each batch.
+        files: stores the skips of each batch.
 
     Attributes:
-        refused: the reasons why requested skips of the last plan are impossible.
+        refused: the reasons why skips could not be applied at the last plan.
     """
 
     def __init__(self, requests: SkipRequests, files: SkipFiles) -> None:
         self._requests = requests
         self._files = files
-        # the skips of the last plan; None until a batch was planned
+        # the skips of the last plan; None until the first batch is planned
         self._skips: Skips | None = None
         self.refused: tuple[str, ...] = ()
 
     def planned(self, batch: Batch, start: Offsets, latest: Offsets) -> Skips:
-        """Return the skips of a batch that is being planned, once its file has them."""
+        """Return the skips of a batch that is being planned, after storing new ones."""
         known = self._of(batch.number).items()
         asked = self._requests.take(batch, {*start, *latest})
         kept = [one for tp, one in known if one.at == start.get(tp, 0)]
@@ -283,8 +287,8 @@ class Skipping:
         """
         Return the skips of a batch that was planned before a restart and runs again.
 
-        A skip that was requested since then counts up to the end of the batch. The rest
-        of the skip waits for the next plan, which judges it.
+        If a skip was requested after the batch was planned, the batch skips only up to
+        its own end. The rest of the skip waits for the next plan, which checks it.
         """
         known = self._of(batch.number).items()
         asked = self._requests.take(batch, end)
@@ -303,11 +307,12 @@ class Skipping:
         return self._keep(batch.number, kept, new, asked)
 
     def waiting(self) -> tuple[str, ...]:
-        """Return a line for each requested skip that no query has applied."""
+        """Return a line for each requested skip that no query has applied yet."""
         return self._requests.waiting()
 
     def _of(self, batch: int) -> Skips:
-        # A skip of an earlier batch does not begin where this batch begins.
+        # A skip of an earlier batch does not apply, because its ``at`` is not the start
+        # of this batch.
         if self._skips is None:  # after a restart this batch may be an interrupted one
             self._skips = _parsed(self._files.load(batch))
         return self._skips
@@ -321,14 +326,14 @@ class Skipping:
                 entries = [asdict(one) for one in skips.values()]
                 self._files.store(batch, json.dumps(entries))
             except BaseException:
-                self._requests.put_back(*asked)  # the next plan uses them again
+                self._requests.put_back(*asked)  # for the next plan
                 raise
         self._skips = skips
         return skips
 
 
 def _parsed(text: str) -> Skips:
-    # If a file is truncated, Spark has not planned its batch.
+    # If a file is truncated, Spark did not log the batch, so its skips do not count.
     with suppress(ValueError, TypeError):
         skips = [Skip(**entry) for entry in json.loads(text or "[]")]
         return {one.tp: one for one in skips}

@@ -1,4 +1,4 @@
-"""Answers the questions of a running stream's plans, and keeps the last plan."""
+"""Answers what the source asks about each batch of a stream, and keeps the last plan."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +20,8 @@ from safeconsumer.spark.skipping import Skipping, Skips
 
 Facts = Mapping[str, str]
 
-# The owner, with the stream's name, of holds that represent unreadable holds.
+# The prefix of the owner of a hold that stands for unreadable holds; the stream's name
+# follows.
 UNREADABLE = "unreadable:"
 _UNKNOWN_HOLDS = "it is held only because the holds cannot be read"
 _MADE_AGAIN = "its topic was deleted and recreated while it was held"
@@ -28,24 +29,25 @@ _MADE_AGAIN = "its topic was deleted and recreated while it was held"
 
 class Stream:
     """
-    Answers the questions of each plan, which ``design/spark.md`` lists.
+    Answers the source's questions about each batch, as ``design/spark.md`` lists them.
 
     Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` must run on one thread
-    at a time, the other methods may run on any.
+    at a time, the other methods may run on any thread.
 
     Args:
         name: the stream's name, unique in the session.
         options: the stream's options.
-        ledgers: holds that are kept in this process; the notebook's holds come first.
+        ledgers: the ledgers of holds in this process; the first one has the notebook's
+            holds.
         follower: reads the control topics, or None.
-        skipping: decides about skipped offsets, or None.
+        skipping: decides which offsets are skipped, or None.
         retention: watches held partitions, or None.
         wall: returns seconds since the epoch.
 
     Attributes:
-        activity: the stream's present activity.
+        activity: the stream's current activity.
         on_change: called after the activity may have changed.
-        on_end: called with the ends of a batch that has run.
+        on_end: called with the end offsets of a batch when the batch has ended.
         on_close: called when the stream closes.
     """
 
@@ -74,7 +76,7 @@ class Stream:
         self._reported_losses: tuple[str, ...] = ()
         self._skips: Skips = {}
         self._reported_skips: Skips = {}
-        self._ends: offsets.Offsets = {}  # the state of the last planned batch
+        self._ends: offsets.Offsets = {}  # of the last planned batch
         self.activity = ActivityTracker()
         self.on_change: Callable[[], object] = lambda: None
         self.on_end: Callable[[offsets.Offsets], object] = lambda _: None
@@ -84,13 +86,15 @@ class Stream:
         """
         Read every hold, and return the offsets at which a batch ends.
 
-        If there is a limit and a held partition, return starts instead, with which the
-        limiter finds the ends for :meth:`freeze`.
+        If there is a limit and a partition is held, return start offsets instead. The
+        caller's limiter computes end offsets from them, and passes these to
+        :meth:`freeze`.
 
         Raises:
-            HeldDataLostError: held partitions have lost records, and a loss fails the
-                query.
-            HoldsUnreadableError: the holds cannot be read, and the run has an end.
+            HeldDataLostError: held partitions have lost records, and a loss must fail
+                the query.
+            HoldsUnreadableError: the holds cannot be read, and the run stops on its
+                own.
         """
         start, latest = offsets.parse(facts["start"]), _latest(facts)
         self.activity.begin(query_name(facts.get("batch", "")), start)
@@ -107,15 +111,15 @@ class Stream:
 
     def freeze(self, facts: Facts) -> Facts:
         """
-        Return the offsets at which a batch ends; obey pauses that were placed since.
+        Return the offsets at which a batch ends; also obey holds placed after the plan.
 
         Raises:
             HeldDataLostError: as :meth:`plan`.
             HoldsUnreadableError: as :meth:`plan`.
         """
         before, now = self._known_before, self._known(lambda one: one.known_holds())
-        # Holds that were lifted since the plan still count for this batch, and so do
-        # its troubles.
+        # Holds that were lifted after the plan still count for this batch, and so do
+        # the failures to read holds.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
         states = (*now.states, *before.states)
         known = KnownHolds(states=states, troubles=troubles)
@@ -149,8 +153,9 @@ class Stream:
         )
 
     def _refuse_undecided(self, facts: Facts, known: KnownHolds) -> None:
-        # A running query holds everything until the holds can be read; a run with once
-        # or availableNow would end successfully without having read a record.
+        # A continuous query holds everything until the holds can be read. A run with
+        # once or availableNow must fail, because it would end successfully without
+        # having read a record.
         self._troubles = known.troubles
         if known.troubles and facts.get("ends") == "yes":
             message = (
@@ -161,10 +166,10 @@ class Stream:
 
     def again(self, facts: Facts) -> Facts:
         """
-        Note that a batch that was planned before a restart runs again, in full.
+        Record that a batch that was planned before a restart is running again, in full.
 
         Returns:
-            The offsets at which it starts, if it skips offsets.
+            The offsets at which the batch starts, if it skips offsets.
         """
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
         self.activity.begin(query_name(facts.get("batch", "")), start)
@@ -182,7 +187,7 @@ class Stream:
         return {"start": offsets.render(starts), **_skipped_metric(skips)}
 
     def ended(self, _: Facts) -> Facts:
-        """Note that the last planned batch has run."""
+        """Record that the last planned batch has ended."""
         self.activity.ended()
         self.on_change()
         self.on_end(self._ends)
@@ -213,7 +218,7 @@ class Stream:
         Return every known hold.
 
         If the stream's last plan, or this call, could not read its holds, each reason
-        is a hold of everything, which no owner can lift.
+        is returned as a hold of everything, which no owner can lift.
         """
         known = self._known(lambda one: one.known_holds())
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
@@ -233,7 +238,7 @@ class Stream:
         return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Return whether a known hold covers a partition, without a request."""
+        """Return whether a known hold covers a partition; send no request."""
         return bool(self._known(lambda one: one.known_holds()).covering(tp))
 
     def not_quiet(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
@@ -241,11 +246,12 @@ class Stream:
         Return the partitions whose records may still be delivered, with the reasons.
 
         Args:
-            scopes: the scopes to check; without any, the held partitions, which are
+            scopes: the scopes to check; if empty, check the held partitions, which are
                 all partitions if the holds cannot be read.
         """
         known = self._known(lambda one: one.known_holds())
-        # read after the holds, because the activity may only have grown since
+        # read the activity after the holds, so that no batch is missed that was planned
+        # without them
         activity = self.activity.now()
         if not activity.is_planned:
             return {("", 0): "it has not planned a batch yet"}
@@ -271,8 +277,8 @@ class Stream:
     # ------------------------------------------------------------ inside
 
     def _known(self, ask: Callable[[ControlFollower], Holds]) -> KnownHolds:
-        # The control topics are read first, so that the holds of this process are read
-        # after that wait.
+        # Read the control topics first, because that may wait; the holds of this
+        # process are then read after the wait.
         states: list[Holds] = []
         troubles: list[str] = []
         if self._follower is not None:
@@ -359,8 +365,8 @@ class Stream:
 
 
 def _latest(facts: Facts) -> dict[TopicPartition, int]:
-    # The ends that the official source has just found may include partitions that were
-    # not known at the start of the plan.
+    # The end offsets that the official source has just found may include partitions
+    # that were not known when the plan started.
     return {**offsets.parse(facts["end"]), **offsets.parse(facts["latest"])}
 
 

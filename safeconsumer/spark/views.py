@@ -15,13 +15,13 @@ _OF_PARTITION = ("`group`", "topic", "partition", "member")
 
 @frozen
 class _View:
-    # The kinds of facts in the view, their fields, and the view's columns.
+    # A view: the kinds of facts that it contains, their fields, and the view's columns.
     kinds: Sequence[str]
     fields: str
     columns: Sequence[str]
 
     def of(self, facts: Frame) -> Frame:
-        """Return the rows of the view."""
+        """Return the view's rows."""
         parsed = f"from_json(fact, 'n bigint, at double, {self.fields}') as one"
         own = facts.where(facts.kind.isin(*self.kinds)).selectExpr("*", parsed)
         about = own.selectExpr(*_OF_PARTITION, "place", "kind", "one.*")
@@ -86,11 +86,11 @@ def views(
     """
     Create SQL views: deliveries, ownerships, holds, commits and findings.
 
-    These are temporary views of the session, and each query reads the journals. The
-    view ``findings`` has the judge's verdicts, with the columns of
-    :func:`~safeconsumer.spark.findings`. The other views show the journals' facts:
-    ``since`` and ``until`` are the times of start and end (``until`` is null if a
-    journal has no end), and ``end`` is the kind of end.
+    The views are temporary views of the session, and each query reads the journals
+    again. The view ``findings`` has the judge's verdicts, with the columns of
+    :func:`~safeconsumer.spark.findings`. The other views contain facts from the
+    journals: ``since`` and ``until`` are the times of start and end (``until`` is null
+    if the journal does not contain the end), and ``end`` says how it ended.
 
     Args:
         spark: the session.

@@ -4,10 +4,10 @@ A2: every record is delivered.
 The rule compares offsets. A position also passes offsets without a record, so a loss is
 certain only if producers' journals, or the topic itself, show which records were
 written. Records that the application skipped by a seek are not missing, nor are records
-that the client's reset rule skipped, unless the log still has them. If nothing was
-committed, an ownership begins by that rule: records below the start of the log are not
-missing. Members without a group do not share partitions: each of them must deliver all
-records between its first position and its last record.
+that the client's reset rule skipped, unless the log still has them. If no offset was
+committed, that rule decides where an ownership begins, and records below the start of
+the log are not missing. Members without a group do not share partitions: each of them
+must deliver all records between its first position and its last record.
 """
 
 import math
@@ -78,7 +78,8 @@ def _missing_of_all(case: Case) -> Iterator[Finding]:
 def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     acknowledged = case.acknowledged
     written = merged(acknowledged.written)
-    # Within an ownership, a missing record looks like an offset without a record.
+    # Within an ownership, a lost record cannot be distinguished from an offset without
+    # a record.
     known_from = acknowledged.known_from if written else math.inf
     skips = skipped(epochs, acknowledged.kept)
     gone = gone_before(case, epochs)
@@ -97,7 +98,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     covered = merged([*(span for one in epochs for span in one.records), *skips])
     if not case.settings.is_drained:
         # Records before the first position of an ownership may have been read before
-        # there were journals. Records after the last delivery may still be delivered,
+        # journals were written. Records after the last delivery may still be delivered,
         # unless the position has passed them and is committed.
         stood = [start for one in epochs for start in one.runs.starts]
         over = (min(one.sure, one.end) for one in epochs if one.sure >= 0)
@@ -109,12 +110,12 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:
-    """Return the ranges that positions passed or peeks read, with or without records."""
+    """Return all ranges of offsets that positions passed or that peeks read."""
     return merged(span for one in epochs for span in (*one.runs, *one.peeked))
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
-    """Return the offsets that the client's reset rule skipped and the log lacks."""
+    """Return the offsets that the client's reset rule skipped and that the log lacks."""
     spans = (span for one in epochs for span in one.deleted)
     return merged(span for span in spans if kept is None or span[0] < kept)
 
@@ -124,8 +125,8 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
     # A seek at the start of an ownership skips the offsets between the next lower
-    # position and its target, even if another seek moves the position before the first
-    # record.
+    # position and the seek's target, even if another seek moves the position before a
+    # record is read.
     sought = {
         start
         for one in epochs
@@ -139,10 +140,10 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
 
 def gone_before(case: Case, epochs: Sequence[Epoch]) -> Spans:
     """
-    Return the offsets before ownerships without a commit that the log had deleted.
+    Return the deleted offsets before ownerships that began without a committed offset.
 
-    If nothing shows the start of the log, all offsets between the next lower position
-    and the start of the ownership may be deleted, and are returned.
+    If the start of the log is unknown, all offsets between the next lower position and
+    the start of the ownership may be deleted, so all of them are returned.
     """
     found = Spans()
     for epoch, (start, end) in _before_begins(case, epochs):
@@ -156,9 +157,9 @@ def _log_start(case: Case, epoch: Epoch) -> int | None:
 
 
 def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch, Span]]:
-    # The offsets between the start of an ownership without a commit and the next lower
-    # position, or 0. If several ownerships have the same start, the log's latest start
-    # counts.
+    # Yield the offsets between the next lower position, or 0, and the start of an
+    # ownership without a commit. If several ownerships have the same start, the highest
+    # known start of the log counts.
     lacking = [one for one in epochs if one.lacked_commit(case.address.group)]
     if not lacking:
         return
@@ -183,7 +184,7 @@ class Unrecorded:
     kept.
 
     Attributes:
-        first: the first run of such offsets; None without any.
+        first: the first range of such offsets; None if there are none.
         count: the number of such offsets.
     """
 
@@ -195,7 +196,7 @@ def unrecorded(case: Case) -> Unrecorded:
     """
     Return the offsets that positions passed and for which no member got a record.
 
-    Offsets are left out if a producer or the topic shows which of them have records.
+    Offsets are left out where producers or the topic show which offsets have records.
     """
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None
@@ -211,7 +212,8 @@ def unrecorded(case: Case) -> Unrecorded:
 
 
 def _why_open(case: Case) -> str:
-    # The losses that were found still count.
+    # Return why A2 cannot be judged completely; the losses that were found count
+    # anyway.
     acknowledged = case.acknowledged
     if why := _unexplained_jump(case) or _unexplained_begin(case):
         return why
@@ -219,7 +221,7 @@ def _why_open(case: Case) -> str:
         return hole
     if not case.settings.is_drained:
         return ""
-    # The delivered records cannot show whether all records were delivered.
+    # Deliveries alone cannot show whether all records were delivered.
     if not acknowledged.written and not case.is_written:
         return _UNKNOWN_WRITES
     least = acknowledged.known_from
@@ -230,7 +232,8 @@ def _why_open(case: Case) -> str:
 
 
 def _unexplained_jump(case: Case) -> str:
-    # Return why a reset may have skipped records that the log had; "" if none has.
+    # Return why a reset may have skipped records that the log still had; "" if no reset
+    # has.
     if case.acknowledged.kept is not None:
         return ""
     for part in case.parts.values():
@@ -241,8 +244,8 @@ def _unexplained_jump(case: Case) -> str:
 
 
 def _unexplained_begin(case: Case) -> str:
-    # Return why records before an ownership without a commit may be lost; "" if they
-    # are not.
+    # Return why records before an ownership without a commit may be lost; "" if none
+    # are.
     written = merged(case.acknowledged.written)
     for epochs in _shared(case):
         for epoch, (start, end) in _before_begins(case, epochs):

@@ -1,4 +1,4 @@
-"""A3: a member delivers only partitions that it owns, and without a gap in an ownership."""
+"""A3: a member delivers only records of partitions that it owns, without a gap."""
 
 from collections.abc import Iterator
 

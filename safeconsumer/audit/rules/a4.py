@@ -3,10 +3,10 @@ A4: within an ownership no record is skipped, and none is delivered again.
 
 Within an ownership a run of records begins at the position. An ownership begins at the
 committed offset in the broker's answer, or where the member left off if a rebalance
-gave the partition back. A seek of the program, and an operator's reset that the holds
-topic confirms, choose another offset. A reset by the client's rule is only the client's
-own claim: if it goes back, A4 is not judged. An ownership that begins below the
-committed offset is a finding of A6.
+gave the partition back. A seek of the program, or an operator's reset that the holds
+topic confirms, may choose another offset. A reset by the client's rule is only the
+client's own claim: if it moves the position back, A4 is not judged. An ownership that
+begins below the committed offset is a finding of A6.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 
-# The checks that a reset to another position concerns.
+# The checks that an operator's reset affects.
 _OF_RESETS = ("A2", "A4", "A5", "A6")
 
 
@@ -39,14 +39,14 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def auto_reset_text(member: str, jump: AutoReset) -> str:
-    """Return the sentence that the client has reset a position."""
+    """Return a sentence which says that the client has reset a position."""
     where = f"from {jump.start} to {jump.end}"
     return f"{member} says in entry {jump.n} that the position was reset {where}"
 
 
 def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:
-    # A member's claim that it was moved counts only if an operator's hold confirms the
-    # move.
+    # A member's claim that an operator moved its position counts only if the holds
+    # topic confirms it.
     control, group = case.control, case.address.group or ""
     target = group, reset.owner, f"{case.address.topic}:{case.address.partition}"
     spans = () if control is None else control.targets.get((*target, reset.offset), ())
@@ -77,7 +77,7 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
 def _may_stand(
     case: Case, part: Part, reset: Reset, spans: Sequence[tuple[float, float]]
 ) -> bool:
-    # A member obeys a hold until it has read the hold's lift.
+    # A member obeys a hold until it has read that the hold was lifted.
     clock, skew = case.clocks[part.member], case.settings.clock_skew
     first, last = clock.earliest(reset.at), clock.latest(reset.at)
     late = case.settings.patience + skew

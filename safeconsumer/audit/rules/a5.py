@@ -1,11 +1,11 @@
 """
-A5: an owner commits only delivered records, and no commit goes back.
+A5: an owner commits only delivered records, and never a lower offset than before.
 
-A commit is compared with the position and the ownership at its call, whenever its
-answer arrives, and counts once it is acknowledged. After a seek an earlier offset may
+A commit is compared with the position and the ownership at its call, however late its
+answer arrives, and only acknowledged commits count. After a seek an earlier offset may
 be committed again. A lower offset does not count as going back if no record lies
-between the two offsets, as after a transaction's marker. An ownership does not commit
-an offset below the one at which the broker let it begin.
+between the two offsets, as after a transaction's marker. An ownership must not commit
+an offset below the committed offset at which it began.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _NOT_OWNED = "committed without owning it"
 
 
 def _is_behind(fact: Committed) -> str:
-    # Return why an offset is wrong; "" if it is right.
+    # Return why a committed offset is wrong; "" if it is right.
     if not fact.is_done or fact.is_before:
         return ""
     offset, stood = fact.offset, fact.stood
@@ -40,8 +40,9 @@ def _committed(fact: Committed) -> Iterator[Broken]:
 
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
-    # A cooperative rebalance revokes in one generation and assigns in the next: in
-    # between no member owns the partition, and its old owner may commit.
+    # A cooperative rebalance revokes a partition in one generation and assigns it in
+    # the next. In between no member owns the partition, so its old owner may still
+    # commit.
     given = {one.owned.generation for one in case.epochs}
     for name, part in case.parts.items():
         for fact in part.late:

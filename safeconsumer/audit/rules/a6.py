@@ -1,5 +1,5 @@
 """
-A6: a record that is delivered twice had not been committed.
+A6: a record is delivered a second time only if it had not been committed.
 
 An ownership does not begin below the committed offset; A4 judges a start above it.
 """

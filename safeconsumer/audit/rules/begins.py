@@ -1,11 +1,12 @@
 """
-Compares the first position of ownerships with the broker's answer, for A4 and A6.
+Compares the first position of each ownership with the broker's answer (A4, A6).
 
-A commit names the journal of the member that made the commit, and that journal's newest
-entry. A member that begins at a commit has the broker's answer in its own journal. So
-each ownership is judged by that answer, and the answer by the journal that it names: no
-clock, no generation and no order of journals decides which of two members was earlier.
-A journal counts as missing if a commit names it but the judge did not get it.
+The metadata of a commit names the journal of the member that made the commit, and the
+newest entry of that journal. A member that begins at a committed offset writes the
+broker's answer into its own journal. So each ownership is judged by that answer, and
+the answer by the journal that it names. The rule needs no clock, generation or order of
+journals to decide which of two members was earlier. A journal counts as missing if a
+commit names the journal but the judge did not get it.
 """
 
 import re
@@ -27,10 +28,10 @@ OF_ALL = ("A2", "A4", "A6")
 
 def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     """
-    Yield ownerships that began after or before the committed offset (A4, A6).
+    Yield ownerships that began above or below the committed offset (A4, A6).
 
-    Also yield the checks that are not judged, with the reason: a journal is missing, or
-    a commit that is in no journal has moved the group.
+    Also yield the checks that cannot be judged because a journal is missing, or because
+    a commit that is in no journal moved the group, each with the reason.
     """
     if case.incomparable:
         return
@@ -54,7 +55,8 @@ def _at_begin(
         return
     if began.answered < 0:
         return
-    # one journal shows both offsets, so no other member's action excuses a difference
+    # one journal contains both offsets, so no other member's action excuses a
+    # difference
     if not epoch.was_sought:
         yield from _compared(epoch, began.answered, began.answered)
     yield from _of_other_journals(case, epoch, began)
@@ -63,7 +65,7 @@ def _at_begin(
 def _without_answer(
     case: Case, part: Part, epoch: Epoch, before: Epoch | None
 ) -> Iterator[Finding | Unjudged]:
-    # Only a partition that a rebalance gives back continues at its position.
+    # Only a partition that a rebalance gives back may continue at its position.
     last = None if before is None else part.commits.last(before.owned.n)
     if before is not None and epoch.owned_since == before.owned_since:
         if last is not None:
@@ -120,7 +122,7 @@ def _of_its_maker(
     epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
 ) -> Iterator[Finding]:
     # The broker returns the last commit: after it has acknowledged a later commit of
-    # the ownership, it cannot return this one.
+    # the same ownership, it cannot return this commit.
     name, entry = place
     evidence = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
@@ -140,9 +142,9 @@ def _of_its_maker(
 
 
 def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
-    # Return why the maker of a commit without a note is unknown; "" if a program with
-    # its own metadata, or a producer's transaction, may have made the commit. A
-    # consumer with a journal commits without metadata only if the broker refuses them.
+    # Return why it is unknown who made a commit that names no journal; "" if a program
+    # with its own metadata, or a producer's transaction, may have made it. A consumer
+    # with a journal commits without metadata only if the broker refuses the metadata.
     offset = began.answered or 0
     is_in_a_journal = began.by and offset in case.offsets
     if is_in_a_journal or offset <= case.most_of_producers:
@@ -158,7 +160,7 @@ def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
 
 def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
     # The broker returns the last commit: if several ownerships begin at the same
-    # commit, none of them had committed when the others requested it.
+    # commit, none of them had committed when the others requested the committed offset.
     sharing: dict[tuple[int | None, str], list[Epoch]] = {}
     for one in case.epochs:
         began = one.began
@@ -173,7 +175,7 @@ def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _further(case: Case, epoch: Epoch) -> Iterator[Committed]:
-    # The commits of an ownership after the commit at which it began.
+    # The commits of an ownership that differ from the commit at which it began.
     if (began := epoch.began) is None:
         return
     for one in case.parts[epoch.member].commits.of(epoch.owned.n):
@@ -214,16 +216,16 @@ def _is_earlier(one: Epoch, other: Epoch) -> bool:
 
 
 def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
-    # Return whether a commit was done when an ownership queried the committed offset.
-    # The broker refuses commits of past generations.
+    # Return whether a commit was complete when an ownership requested the committed
+    # offset. The broker refuses commits of past generations.
     asked = 0 if epoch.began is None else epoch.began.asked
     is_answered = owner.member != epoch.member or made.n < asked
     return _is_earlier(owner, epoch) and is_answered
 
 
 def _copied_by(case: Case, epoch: Epoch) -> str:
-    # Return another member that committed the offset at which an ownership began,
-    # perhaps with the same metadata; "" without one.
+    # Return another member that also committed the offset at which an ownership began,
+    # perhaps with the same metadata; "" if there is none.
     began = epoch.began
     found = None if began is None else _NOTE.fullmatch(began.by)
     if began is None or found is None:

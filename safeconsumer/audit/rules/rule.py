@@ -28,12 +28,12 @@ class Rule:
     Attributes:
         check: the name of the check.
         basis: the evidence on which a clean result rests.
-        of: by kind of fact, a function that yields the violations that one fact of one
-            process shows.
-        across: yields the violations that only all facts of a case show, and the checks
-            that are not judged.
+        of: for each kind of fact, a function that yields the violations which one such
+            fact proves.
+        across: yields the violations that only all facts of a case together prove, and
+            the checks that cannot be judged.
         left_open: returns the reason why there may be more violations than were found;
-            "" if there are no more.
+            "" if there cannot be more.
     """
 
     check: str

@@ -19,13 +19,13 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """
     Yield deliveries (G2), or starts of handlers (W10), under the group's holds.
 
-    For a member with an unknown clock the rule yields the check that is not judged, and
-    the reason: the member's actions may have been before, under or after the hold.
+    If a member's clock is unknown, the rule yields the check that cannot be judged and
+    the reason: the member's actions may have been before, during or after the hold.
 
-    An ownership that began after a member had read the hold must obey the hold from its
-    first record on: the broker's time of the hold's record is a little before members
-    can read it. All other ownerships may continue until their member has read the hold,
-    as long as the patience allows.
+    An ownership that began after some member had read the hold must obey the hold from
+    its first record on. The broker's time of the hold's record does not decide, because
+    members can read the record only a little later. All other ownerships may continue
+    until their member has read the hold, but no longer than the patience.
     """
     for bounds, (name, part) in product(case.bounds, case.parts.items()):
         moments = part.delivered if check == "G2" else part.begun
@@ -46,7 +46,7 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
 
 
 def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding | None:
-    # The first action that was certainly under the hold.
+    # Return the first action that was certainly under the hold.
     verb, moments, first = "began", part.begun, None
     if check == "G2":
         verb, moments = "delivered", part.delivered
@@ -74,7 +74,8 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
 
 
 def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) -> str:
-    # Return why other actions may also have been under a hold.
+    # Return why the member's actions may have been under a hold although none certainly
+    # was; "" if they were not.
     if not clock.is_measured:
         text = "has no entries of the broker's clock, as of a member without control="
         how = "--clock-skew makes the judge trust the member's clock"
@@ -129,8 +130,7 @@ def unknown_holds(case: Case) -> str:
 
 
 def _not_covered(case: Case, control: Control) -> str:
-    # Return why the history of holds begins too late or ends too early; "" if it does
-    # not.
+    # Return why the control topics do not cover the whole journals; "" if they do.
     skew = case.settings.clock_skew
     clocks = case.clocks
     began = min(
@@ -159,7 +159,7 @@ def _utc(at: float) -> str:
 
 
 def _others_holds(case: Case, control: Control) -> str:
-    # Return why the holds topics are not those that the members read; "" if they may
+    # Return why the holds topics cannot be those that the members read; "" if they may
     # be.
     for epoch in case.epochs:
         cluster = epoch.owned.cluster

@@ -1,9 +1,8 @@
 """
-Reports actions of a member under holds that its own journal shows, for A1 and W10.
+Reports actions of a member under holds in its own journal, for A1 and W10.
 
-A journal has the end of a group's hold only if the process was not killed before it
-wrote the end. If the journal lacks the end but the holds topic has it, the topic
-decides, by the broker's clock.
+If a process was killed before it wrote the end of a group's hold, its journal lacks
+that end. If the holds topic has the end, the topic decides, by the broker's clock.
 """
 
 import math
@@ -30,12 +29,12 @@ _UNMEASURED = (
 
 
 class _Was(Enum):
-    # The state of the holds at the time of an action.
+    # Whether the partition was held at the time of an action.
     HELD, UNKNOWN, OVER = range(3)
 
 
 def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
-    """Yield actions under holds in force, and the checks that doubtful holds leave open."""
+    """Yield actions under holds, and the checks that doubtful holds leave undecided."""
     for name, part in case.parts.items():
         for fact in part.under:
             if fact.check != check:
@@ -49,7 +48,7 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
 
 
 def _by_topic(case: Case, member: str, fact: UnderHold) -> Iterator[Finding | Unjudged]:
-    # The hold that ends last decides.
+    # Of several holds, the hold that ends last decides.
     keys = [(scope, owner) for scope, owner in fact.group_holds]
     end, (scope, owner) = max((_end(case, member, fact, key), key) for key in keys)
     found = {each: Moments() for each in _Was}
@@ -67,7 +66,8 @@ def _by_topic(case: Case, member: str, fact: UnderHold) -> Iterator[Finding | Un
 
 
 def _end(case: Case, member: str, fact: UnderHold, key: Key) -> float:
-    # The end, by the broker's clock, of the hold that the member had read by then.
+    # Return the end, by the broker's clock, of the hold that the member had read by
+    # then.
     read = case.group.readers[member].read.get(key, ())
     written = [one.written for one in read if one.n <= fact.n and one.written]
     if not written or case.control is None or case.control.trouble:
@@ -93,7 +93,7 @@ def _was(case: Case, member: str, at: float, end: float) -> _Was:
 
 
 def _only(fact: UnderHold, moments: Moments) -> UnderHold:
-    # The part of a fact that concerns these moments.
+    # Return the fact, reduced to the actions at these moments.
     (at, number), *again = moments
     if number == fact.n:
         return replace(fact, again=again)

@@ -1,10 +1,10 @@
 """
 W10: no handler begins on a record of a held partition.
 
-A handler that had begun when the hold came into force may write its start later: the
-entry of the hold has the offsets that handlers were working on. A start may follow once
-for each of these records, and for no other. For holds of the group the holds topic
-shows the times, as for G2.
+If a handler had begun when the hold came into force, the entry that reports its start
+may be written after the hold. The hold's entry lists the offsets that handlers were
+working on: for each of these records, and for no other record, one start may follow.
+The holds topic has the times of the group's holds, as for G2.
 """
 
 from collections.abc import Iterator

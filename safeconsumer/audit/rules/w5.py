@@ -1,11 +1,11 @@
 """
 W5: every record is handled to completion, once in each ownership.
 
-No handler begins a record that is complete or was never delivered. If all records
+No handler starts on a record that is complete or was never delivered. If all records
 should be complete by now (``--drained``), a handler has completed each of them; for a
 member without a worker, delivered records count as completed. If a worker dropped
-records because its program sought past them, the members that get these records later
-have to handle them.
+records because its program called ``seek`` past them, the members that get these
+records later have to handle them.
 """
 
 from collections.abc import Iterable, Iterator

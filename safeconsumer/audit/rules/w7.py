@@ -1,8 +1,8 @@
 """
 W7: records of a lane are handled one at a time, in the order of offsets.
 
-Records that begin together, as a batch or in another process, are one step of their
-lane: they may be delivered again in any smaller steps, before any later record.
+Records that a handler gets together, as a batch or in another process, are one step of
+their lane: they may be delivered again in smaller steps, but before any later record.
 """
 
 from collections.abc import Iterator

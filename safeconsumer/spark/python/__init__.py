@@ -1,5 +1,5 @@
 """
-Provides ``format("safekafka")`` in pure Python, for sessions without additional jars.
+Provides ``format("safekafka")`` in pure Python, for sessions that cannot add jars.
 
 Importing this package does not need pyspark.
 """

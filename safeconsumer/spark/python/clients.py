@@ -14,11 +14,12 @@ class PythonClients:
     A :class:`~safeconsumer.spark.clients.Clients` on kafka-python.
 
     Args:
-        topics: the topics of the stream, from its planner.
-        properties: properties of Java's clients; those for reading are left out.
+        topics: the object with which the planner queries the stream's topics.
+        properties: properties of Java's clients; those for fetching are left out.
 
     Raises:
-        ClientPropertyError: a property is refused, or cannot be translated.
+        ClientPropertyError: a property is refused, or has no equivalent in
+            kafka-python.
     """
 
     errors = Topics.errors
@@ -35,7 +36,7 @@ class PythonClients:
         return clients.StockHoldsTopic(self._base, name)
 
     def reason(self, topic: str, error: BaseException) -> str:  # noqa: ARG002 - one shape
-        """Return why a holds topic could not be read, with advice after a refusal."""
+        """Return why a holds topic could not be read, with advice if access was refused."""
         return str(error) or type(error).__name__
 
     def status_topic(self, name: str) -> StatusTopic:
@@ -43,5 +44,5 @@ class PythonClients:
         return clients.status_topic(self._base, name)
 
     def cluster(self) -> Topics:
-        """Return the topics, which answer with the results of the planner's queries."""
+        """Return the topics, which answer from the results of the planner's queries."""
         return self._topics

@@ -1,10 +1,11 @@
 """
-Plans the batches of a stream of the Python source, in a process beside the driver.
+Plans the batches of the Python source's streams, in a process beside the driver.
 
-``spark.stream`` decides, as for every stream: a plan reads the holds topic up to an end
-that it requests after its own start, and held partitions end at their start. The
-planner does the work of the official source: it finds the first and last offsets of a
-stream, shares a limit, notices deleted records, and divides a batch into tasks.
+``spark.stream`` makes the decisions, as for every stream: after a plan has started, it
+requests the end of the holds topic and reads up to that end, and held partitions end at
+their start. The planner does the work of the official source: it finds the start and
+end offsets of a stream, divides a limit among partitions, notices deleted records, and
+divides a batch into tasks.
 """
 
 import itertools
@@ -29,7 +30,7 @@ NAME = "safekafka"
 
 class Planner:
     """
-    Plans batches; each start of a query creates one planner.
+    Plans batches; each time a query starts, a new planner is created.
 
     Thread rules: one thread.
 
@@ -46,8 +47,8 @@ class Planner:
 
     def _opened(self) -> Stream:
         clients = partial(PythonClients, self._topics)
-        # Spark gives a Python source no folder in the checkpoint, so this source cannot
-        # skip.
+        # Spark does not give a Python source a folder in the checkpoint, so this source
+        # cannot store skips.
         opening = Opening(ledger(), clients)
         return opening.stream(NAME, self._settings.holds)
 
@@ -75,7 +76,7 @@ class Planner:
         }
 
     def prepare(self) -> None:
-        """Note the partitions' ends, up to which a run with ``availableNow`` reads."""
+        """Record the end offsets up to which a run with ``availableNow`` reads."""
         self._target = self._topics.bounds(self._topics.partitions())[1]
 
     def end(self, start: Offsets, most: int | None) -> Offsets:
@@ -88,7 +89,8 @@ class Planner:
 
         Raises:
             DataLostError: records of the batch are deleted, and a loss fails the query.
-            HoldsUnreadableError: the holds cannot be read, and the run has an end.
+            HoldsUnreadableError: the holds cannot be read, and the run stops on its
+                own.
         """
         firsts, ends = self._bounds(start)
         self._topics.planned_firsts = firsts
@@ -153,7 +155,7 @@ class Planner:
     def _first(
         self, tp: TopicPartition, start: int | None, end: int, first: int
     ) -> int:
-        """Return the first offset to read of a partition, even after a loss."""
+        """Return the first offset to read from a partition, after reporting any loss."""
         name = offsets.named([tp])
         if start is None and first and end:
             self._lose(
@@ -180,7 +182,7 @@ class Planner:
                     yield Range(one.topic, one.partition, first, end, one.topic_id)
 
     def close(self) -> None:
-        """Report that the stream stops, and close the connections."""
+        """Report that the stream has stopped, and close the connections."""
         self._stream.close()
         self._topics.close()
 
@@ -197,7 +199,7 @@ def limited(begins: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, i
     """
     Return the ends of a batch of at most ``most`` offsets, as the official source does.
 
-    The share of a partition depends on its lag; no share is rounded to zero.
+    A partition's share is proportional to its lag, and is never rounded down to zero.
     """
     sizes = {tp: max(0, end - begins[tp]) for tp, end in ends.items()}
     whole = sum(sizes.values())

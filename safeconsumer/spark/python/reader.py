@@ -21,7 +21,7 @@ _SupportsAvailableNow: Any = _streaming.SupportsTriggerAvailableNow
 
 
 class Task(_InputPartition):  # type: ignore[misc]  # pyspark's, which is not there for mypy
-    """The ranges that one task reads in turn."""
+    """The ranges that one task reads, one after the other."""
 
     def __init__(self, ranges: tuple[reading.Range, ...]) -> None:
         self.ranges = ranges
@@ -29,10 +29,9 @@ class Task(_InputPartition):  # type: ignore[misc]  # pyspark's, which is not th
 
 class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as above
     """
-    Plans in one of Spark's processes, and reads in others, to which it is pickled.
+    Plans in one of Spark's processes, and reads in others, which get a pickled copy.
 
-    Spark keeps the planning process as long as the query runs, and ends the process by
-    a signal.
+    Spark keeps the planning process as long as the query runs, and ends it by a signal.
 
     Args:
         settings: the settings of the stream.
@@ -45,7 +44,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         self._made: Planner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the planner, which has connections."""
+        """Leave out the planner, because its connections cannot be pickled."""
         return {**self.__dict__, "_made": None}
 
     # ------------------------------------------------------------ the planner
@@ -55,7 +54,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         if self._made is None:
             self._made = Planner(self._settings)
             if threading.current_thread() is threading.main_thread():
-                # Spark ends this process by SIGTERM and does not call stop().
+                # Spark ends this process by SIGTERM without calling stop().
                 signal.signal(signal.SIGTERM, _exit)
         return self._made
 
@@ -71,7 +70,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         return _streaming.ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note the ends of a run with ``availableNow``."""
+        """Record the end offsets of a run with ``availableNow``."""
         self._planner.prepare()
 
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ANN401, N802
@@ -95,13 +94,13 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         """
         Do nothing, because the next plan proves that a batch has ended.
 
-        Spark commits a batch after it has planned the next batch, whose rows are about
-        to be read: if that counted as an end, held partitions would be reported as
-        quiet too early.
+        Spark commits a batch only after it has planned the next batch, whose rows are
+        about to be read. If the commit counted as the end of a batch, held partitions
+        would be reported as quiet too early.
         """
 
     def stop(self) -> None:
-        """Report that the stream stops, and close the connections."""
+        """Report that the stream has stopped, and close the connections."""
         made, self._made = self._made, None
         if made is not None:
             made.close()
@@ -154,7 +153,7 @@ def _headers(record: Any) -> list[dict[str, Any]] | None:  # noqa: ANN401 - kafk
 
 
 def _document(found: offsets.Offsets) -> dict[str, Any]:
-    """Return offsets in the official source's format, in a stable order."""
+    """Return offsets in the official source's format, in a fixed order."""
     document: dict[str, Any] = json.loads(offsets.render(found))
     return document
 

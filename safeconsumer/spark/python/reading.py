@@ -1,10 +1,10 @@
 """
 Reads ranges of offsets in an executor, without losing a record.
 
-A range ends when the *position* of its client has reached its end, past records that
-are compacted away or aborted. Nothing else ends a range: a client that makes no
-progress for too long raises an error. Clients stay in the process between tasks,
-because a new client takes 200 ms.
+A range is complete when its client's *position* has reached the end of the range, even
+if the last records were compacted away or aborted. Nothing else completes a range: if a
+client makes no progress for too long, it raises an error. The process keeps clients
+between tasks, because creating a client takes 200 ms.
 """
 
 import json
@@ -26,8 +26,8 @@ from safeconsumer.spark.python.settings import Settings
 
 _POLL_MS = 1_000
 _CLOSE_MS = 200
-# The number of clients that wait in a process for its next task; each query's settings
-# have separate clients.
+# The maximum number of idle clients in a process; queries with different settings use
+# different clients.
 _MOST_KEPT = 4
 _GONE = (
     kafka_errors.LogTruncationError,
@@ -47,8 +47,9 @@ class Range:
         topic: the topic.
         partition: the number of the partition.
         start: the first offset.
-        end: the offset after the last one.
-        topic_id: the topic's id when the batch was planned; empty if it was not known.
+        end: the offset after the last offset.
+        topic_id: the topic's id when the batch was planned; empty if the id was not
+            known.
     """
 
     topic: str
@@ -58,7 +59,7 @@ class Range:
     topic_id: str = ""
 
     def __str__(self) -> str:
-        """Return the partition as people write it."""
+        """Return the partition in human-readable form."""
         return partition_text(self.topic, self.partition)
 
 
@@ -67,7 +68,7 @@ def lose(settings: Settings, what: str) -> None:
     Log a loss of records, or raise an error.
 
     Raises:
-        DataLostError: losses fail the query.
+        DataLostError: a loss must fail the query.
     """
     if settings.holds.fails_on_loss:
         message = (
@@ -83,7 +84,8 @@ def read(settings: Settings, wanted: Range) -> Iterator[list[Any]]:
     Yield the records of a range, in lists of at most ``max.poll.records``.
 
     Raises:
-        DataLostError: records of the range are deleted, and losses fail the query.
+        DataLostError: records of the range were deleted, and a loss must fail the
+            query.
         StreamStalledError: the broker sent nothing for too long.
     """
     kept = KeptClient.take(settings, wanted)
@@ -110,7 +112,8 @@ class RangeReading:
     Args:
         settings: the settings of the stream.
         wanted: the range.
-        consumer: a consumer with only this partition, at the start of the range.
+        consumer: a consumer that is assigned only this partition, at the start of the
+            range.
 
     Attributes:
         position: the offset below which all records were returned.
@@ -126,11 +129,11 @@ class RangeReading:
 
     @property
     def is_over(self) -> bool:
-        """Whether the whole range was returned."""
+        """Whether all records of the range were returned."""
         return self.position >= self._wanted.end
 
     def turn(self) -> list[Any]:
-        """Return the next records; an empty list if none have arrived yet."""
+        """Return the next records; an empty list if no records have arrived yet."""
         left = self._wanted.end - self.position
         most = min(left, self._settings.fetching["max_poll_records"])
         wait_ms = min(_POLL_MS, self._settings.patience * 1000)
@@ -149,8 +152,8 @@ class RangeReading:
                 f"{self._wanted.end}"
             )
             raise StreamStalledError(message)
-        # If offsets are missing, this number of records goes beyond the end of the
-        # range.
+        # If offsets of the range are missing, the poll also returns records beyond its
+        # end.
         rows: list[Any] = polled.get(self._tp, [])
         while rows and rows[-1].offset >= self._wanted.end:
             rows.pop()
@@ -176,7 +179,7 @@ class RangeReading:
 
 class KeptClient:
     """
-    A client that stays in the process between tasks, with its fetched records.
+    A client that the process keeps between tasks, with its fetched records.
 
     The client continues at its position only if the topic's id is the same, because a
     topic that was deleted and recreated has other records at the same offsets.
@@ -221,7 +224,8 @@ class KeptClient:
         with kept.closed_on_error():
             if not kept.has_other(wanted):
                 return kept
-        # a seek to the same position would keep the fetched records of the old topic
+        # after a seek to the same position the client would keep the old topic's
+        # records
         kept.close()
         return None
 
@@ -242,7 +246,7 @@ class KeptClient:
 
     def give_back(self, rest: Range) -> None:
         """Keep the client for the next task, which may begin at the end of this range."""
-        if not rest.topic_id:  # a broker before 2.8 reports no topic ids
+        if not rest.topic_id:  # a broker before 2.8 does not report topic ids
             self.close()
             return
         self._idle[self._key, _place(rest)] = self

@@ -1,4 +1,4 @@
-"""Parses the Python source's options into one frozen value; refuses other options."""
+"""Parses the Python source's options into one frozen value; refuses unknown options."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from safeconsumer.spark.options import SourceOptions
 BOOTSTRAP = "kafka.bootstrap.servers"
 _KAFKA = "kafka."
 _TOPICS_OPTIONS = ("subscribe", "subscribePattern", "assign")
-# Each option that does not concern holds, with its default and its meaning.
+# Each option that is not about holds, with its default and its meaning.
 OPTIONS: Mapping[str, tuple[str, str]] = {
     "subscribe": ("", "Topics, with commas between them."),
     "subscribePattern": ("", "A regular expression that matches a part of the name."),
@@ -38,8 +38,8 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
         "How long a range may make no progress before its task fails.",
     ),
 }
-# Java's names of the settings for reading, and kafka-python's. The settings of the
-# connection are translated by group.properties.
+# Java's names of the settings for fetching, with kafka-python's names. The settings for
+# connections are translated by group.properties.
 _READING: Mapping[str, str] = {
     name: name.replace(".", "_")
     for name in (
@@ -53,21 +53,22 @@ _FETCHING: Mapping[str, Any] = {
     "max_partition_fetch_bytes": 4 << 20,
     "max_poll_records": 20_000,
 }
-# The settings that select records; other values would lose rows.
+# The settings that decide which records are read; with other values rows would be lost.
 _OWNED = frozenset(
     {
         *("auto.offset.reset", "enable.auto.commit", "group.id", "interceptor.classes"),
         *("key.deserializer", "value.deserializer"),
     }
 )
-# kafka-python reads only PEM, so Java's setting for it has no effect.
+# kafka-python supports only PEM, so Java's setting for the type has no effect.
 _FORMATS = frozenset({"ssl.keystore.type", "ssl.truststore.type"})
 _CHOICES = {
     "check.crcs": ("true", "false"),
     "isolation.level": ("read_uncommitted", "read_committed"),
 }
-# In a character class Java unites nested classes, and && means intersection. Python
-# reads both as characters, and would silently match other topics.
+# Inside a character class, Java forms the union with nested classes, and && means
+# intersection. Python treats both as plain characters, and would silently match other
+# topics.
 _ONLY_JAVA = re.compile(r"\[[^\]]*(\[|&&)")
 _MAX_DIGITS = 18
 EARLIEST, LATEST = -2, -1
@@ -79,18 +80,20 @@ class Settings:
     The options of one stream.
 
     Attributes:
-        holds: the holds and limits that the stream obeys, and whether a loss fails it.
+        holds: the options about holds and limits, and whether lost records fail the
+            query.
         topics_option: the option that names the topics, in lower case.
-        wanted: the topics, the expression, or the partitions, by ``topics_option``.
+        wanted: the topics, the pattern, or the partitions, depending on
+            ``topics_option``.
         starting: ``earliest``, ``latest``, or offsets by partition.
         max_offsets: the maximum number of offsets in a batch; None for no limit.
         min_ranges: the minimum number of ranges in a batch.
-        min_records: the minimum number of offsets that a task reads, if there are that
-            many.
+        min_records: the minimum number of offsets that a task reads, if the batch has
+            that many.
         has_headers: whether rows have headers.
-        patience: seconds for which a range may make no progress.
-        connection: kafka-python's settings for the connection, with secrets.
-        fetching: kafka-python's settings for reading.
+        patience: the maximum number of seconds that a range may go without progress.
+        connection: kafka-python's settings for connections; they may contain secrets.
+        fetching: kafka-python's settings for fetching.
     """
 
     holds: SourceOptions
@@ -136,10 +139,10 @@ def parse(options: Mapping[str, str]) -> Settings:
 
 def connection(properties: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return kafka-python's settings for a connection, without those for reading.
+    Return kafka-python's settings for connections, without those for fetching.
 
     Raises:
-        SparkSettingError: a property is refused, or cannot be translated.
+        SparkSettingError: a property is refused, or has no equivalent in kafka-python.
     """
     found: dict[str, Any] = {}
     for name, value in properties.items():
@@ -210,7 +213,7 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _pattern(text: str) -> str:
     trouble = ""
-    if _ONLY_JAVA.search(text):  # checked first, as Python only warns
+    if _ONLY_JAVA.search(text):  # check this first, because Python only warns
         trouble = "nested classes and && mean something else in Python"
     else:
         try:
@@ -293,7 +296,7 @@ def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
 
 
 def _whole(given: Mapping[str, str], name: str) -> int:
-    """Return a number above zero; 0 if the option is missing and has no default."""
+    """Return an option's positive number; 0 if the option is missing and has no default."""
     text = _text(given, name).strip()
     if not text and name.lower() not in given:
         return 0

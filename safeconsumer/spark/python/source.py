@@ -1,4 +1,4 @@
-"""Registers the source in pure Python with Spark, and refuses an older Spark."""
+"""Registers the pure-Python source with Spark, and refuses Spark before 4.2."""
 
 import importlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _HEADERS = ", headers array<struct<key: string, value: binary>>"
 def _base() -> Any:  # noqa: ANN401 - pyspark's
     try:
         return importlib.import_module("pyspark.sql.datasource").DataSource
-    except ModuleNotFoundError:  # pyspark is older than 4.0, or is not installed
+    except ModuleNotFoundError:  # pyspark is missing or older than 4.0
         return object
 
 
@@ -29,13 +29,13 @@ _DataSource: Any = _base()
 
 class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is there
     """
-    A Kafka source for streams in pure Python, for Spark Connect, which allows no jars.
+    A Kafka stream source in pure Python, for Spark Connect, which cannot add jars.
 
     ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` use
-    this source in that session, on Spark 4.2 and newer. A stream obeys the holds of its
-    group (``holds.control``, ``holds.group``) and the option ``holds``; there is no
-    handle for holds of the session. This package must be installed for the cluster's
-    Python. Checkpoints are the official source's.
+    this source in that session, on Spark 4.2 and newer. A stream obeys its group's
+    holds (``holds.control``, ``holds.group``) and the option ``holds``. There is no
+    handle with which the session could place holds. This package must be installed for
+    the cluster's Python. Checkpoints have the official source's format.
     """
 
     options: Mapping[str, str]
@@ -64,7 +64,7 @@ class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is
         Raises:
             SparkSettingError: an option is missing, unknown or has an invalid value.
         """
-        # wrong options are refused here, where the program describes the stream
+        # refuse invalid options already when the program defines the stream
         found = settings.parse(self.options)
         return _SCHEMA + _HEADERS * found.has_headers
 

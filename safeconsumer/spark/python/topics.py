@@ -1,4 +1,4 @@
-"""Queries the brokers for a stream's topics: partitions, ids, first and next offsets."""
+"""Queries brokers about a stream's topics: partitions, ids, start and end offsets."""
 
 import re
 import time
@@ -15,9 +15,9 @@ from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
-# The number of queries for a topic with an error, and the seconds between them: an
-# election of the topic's leaders may be in progress. Without the retries the topic's
-# partitions would silently not be read.
+# The number of attempts for a topic with an error, and the seconds between them: a
+# leader election may be in progress. Without retries the topic's partitions would
+# silently not be read.
 _TRIES = 3
 _BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -29,8 +29,8 @@ class Topics:
     """
     Queries the topics of one stream, over permanent connections.
 
-    The object is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, and
-    answers with the results of the last plan.
+    The object is also the :class:`~safeconsumer.spark.clients.Cluster` of its stream,
+    and as such answers with the results of the last plan's queries.
 
     Thread rules: one thread.
 
@@ -38,7 +38,7 @@ class Topics:
         settings: the settings of the stream.
 
     Attributes:
-        ids: the topics' ids by name, as far as brokers report them.
+        ids: the topics' ids by name, if brokers report ids.
         planned_firsts: the first offsets at the last plan.
         made_again: the topics that were recreated between the last two calls of
             :meth:`partitions`.
@@ -58,10 +58,11 @@ class Topics:
 
     def partitions(self) -> list[tuple[str, int]]:
         """
-        Return the partitions that the stream reads now, sorted.
+        Return the partitions that the stream currently reads, sorted.
 
         Raises:
-            KafkaError: a broker does not answer, or a topic is missing or refused.
+            KafkaError: a broker does not answer, or a topic is missing or access to it
+                is refused.
             SparkSettingError: ``assign`` names a partition that does not exist.
         """
         described = self._described()
@@ -82,9 +83,9 @@ class Topics:
         self, partitions: Collection[tuple[str, int]]
     ) -> tuple[Offsets, Offsets]:
         """
-        Return the first offsets, and the offsets after the last record that is read.
+        Return the partitions' start and end offsets.
 
-        For readers of committed records the latter are the last stable offsets.
+        With ``read_committed`` the end offsets are the last stable offsets.
 
         Raises:
             KafkaError: a broker does not answer.
@@ -138,15 +139,15 @@ class Topics:
                 return list(self._settings.wanted)
             case "assign":
                 return sorted({topic for topic, _ in self._settings.wanted})
-        # A match of a part of the name is enough, as for the official source.
+        # The pattern may match just a part of the name, as in the official source.
         matches: Callable[[str], object] = re.compile(self._settings.wanted).search
         return sorted(name for name in admin.list_topics() if matches(name))
 
     def _is_meant(self, one: Described) -> bool:
         if self._settings.topics_option != "subscribepattern":
             return True
-        # The official source leaves out internal topics. A topic with an unknown name
-        # may have just been deleted.
+        # Leave out internal topics, as the official source does, and topics that the
+        # broker does not know, which may have just been deleted.
         return not one["is_internal"] and one["error_code"] != _UNKNOWN
 
     def _note_ids(self, described: Iterable[Described]) -> None:
@@ -160,7 +161,7 @@ class Topics:
         )
         self.ids.update(ids)
         if self.made_again:
-            self.close()  # the clients know the earlier topics
+            self.close()  # the clients still know the old topics
 
 
 def _plain(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
