@@ -6,8 +6,8 @@ fast the clients read and resume, and the latency and CPU that they need for sin
 records; it takes some 20 minutes. ``worker`` compares a worker with a simple poll loop,
 ``members`` the members on other clients with the consumers of their libraries, and
 ``spark`` the Spark source with the official one. ``group`` measures the latency of
-group holds, and ``auditing`` the judge of journals. ``regressions`` compares this state
-of the package with the last one on main. Its exit status is 1 if a figure has become
+group holds, and ``auditing`` measures the audit. ``regressions`` compares this state of
+the package with the last state on main. Its exit status is 1 if a figure has become
 worse. The other benchmarks never fail because of a figure.
 """
 

@@ -24,7 +24,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTI
 @frozen
 class Result:
     """
-    The outcome of a run of pytest.
+    The outcome of a pytest run.
 
     Attributes:
         failed: the ids of the tests that failed.

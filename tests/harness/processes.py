@@ -33,8 +33,8 @@ class Process:
     """
     A program that reads lines from stdin and writes lines to stdout.
 
-    The context manager kills the program. The thread that creates the object must
-    outlive the program, because the program is killed when that thread ends.
+    Leaving the context manager kills the program. The thread that creates the object
+    must outlive the program, because the program is killed when that thread ends.
 
     Attributes:
         lines: the lines that the program has printed so far, except those that

@@ -54,7 +54,7 @@ class Client:
 
     @property
     def make(self):
-        """Return a factory of the client's own consumer: ``make(control=..., hooks=...)``."""
+        """Return the client's consumer factory: ``make(control=..., hooks=...)``."""
         if self._loop is None:
             return partial(confluent.confluent, self._team, protocol=self._protocol)
         return partial(

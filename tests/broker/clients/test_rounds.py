@@ -146,7 +146,7 @@ class Rounds:
         return any((one.is_listed and one.claimed) or not has_share for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
-        """Wait with the command, or, after a kill, by the reports of the living members."""
+        """Wait until a scope is quiet; after a kill only living members must report it."""
         if time.monotonic() - self._killed_at < REMEMBERED:
             wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
             return

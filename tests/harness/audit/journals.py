@@ -90,7 +90,7 @@ class MemberJournal:
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp, offset, lane="", **more):
-        """Start a handler of one record, whose offset is the handler's id."""
+        """Start a handler for one record; the record's offset is the handler's id."""
         return self.then("handle", tp=tp, offset=offset, id=offset, lane=lane, **more)
 
     def begin_all(self, tp, *offsets):
@@ -98,7 +98,7 @@ class MemberJournal:
         return self.begin(tp, offsets[0], batch=offsets)
 
     def end(self, tp, *offsets, ok=True, **more):
-        """Finish the handlers of these records."""
+        """Finish the handlers for these records."""
         for offset in offsets:
             self.then("handled", tp=tp, offset=offset, id=offset, ok=ok, **more)
         return self

@@ -35,7 +35,7 @@ def register(config):
 
 
 def apply(items, kind):
-    """Skip each test whose marker does not fit the broker, and give the reason."""
+    """Skip each test whose marker does not match the broker, and give the reason."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
         _check_marked(item, names)

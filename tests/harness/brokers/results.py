@@ -2,10 +2,10 @@
 """
 Writes the outcome of each test of a run to a file, and compares several such files.
 
-``python -m tests.harness.brokers.results LISTING FILE...`` fails if a test ran in none
-of the runs. ``pytest --collect-only --results-file`` writes the listing, and test runs
-with ``--results-file`` write the other files. Tests with the marker ``nightly`` need
-not have run.
+``python -m tests.harness.brokers.results LISTING FILE...`` fails if a listed test did
+not run in any of the runs. ``pytest --collect-only --results-file`` writes the listing,
+and test runs with ``--results-file`` write the other files. Tests with the marker
+``nightly`` need not have run.
 """
 
 import argparse

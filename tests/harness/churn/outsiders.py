@@ -52,7 +52,7 @@ class Operator(Outsider):
 
     def __init__(self, host, write, *, placed=len, lifted=len):
         self._write, self._placed, self._lifted = write, placed, lifted
-        self._open = set()  # scopes whose hold may have been written
+        self._open = set()  # scopes for which a hold may have been written
         super().__init__(host, "operator")
 
     def hold(self, scope):

@@ -244,7 +244,7 @@ class Rounds:
     # ------------------------------------------------------------ a round
 
     def play(self, kind, target):
-        """Play a round; return the result."""
+        """Play a round; return its result."""
         committed = self.committed()
         covered, scope = [*self._tps], "@all"
         if self._chance.random() < 0.5:

@@ -36,7 +36,7 @@ class SecuredBroker(JavaBroker):
     """A broker with SASL/PLAIN: ``operator`` is a super user; other users need ACLs."""
 
     def client_of(self, user):
-        """Return the connection settings of a user."""
+        """Return the connection settings for a user."""
         return {
             "bootstrap_servers": [self.bootstrap],
             "security_protocol": "SASL_PLAINTEXT",

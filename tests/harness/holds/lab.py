@@ -55,7 +55,7 @@ class EventLog:
 
 
 def assign_to(ledger, partitions, cause=Cause.JOINED):
-    """Assign partitions; those that stay assigned keep their ownership."""
+    """Assign partitions; partitions that stay assigned keep their ownership."""
     owned = ledger.owned()
     ledger.assign({tp: owned.get(tp, object()) for tp in partitions}, cause)
 

@@ -25,7 +25,7 @@ class ConnectServer:
     """
     Runs a server; :meth:`session` makes a client.
 
-    The context manager kills the server.
+    Leaving the context manager kills the server.
     """
 
     def __init__(self, folder, **settings):

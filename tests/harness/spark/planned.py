@@ -16,7 +16,7 @@ class Planned:
     """
     A topic, and a stream that reads the topic batch by batch as Spark would.
 
-    The context manager closes the planner.
+    Leaving the context manager closes the planner.
     """
 
     def __init__(self, broker, partitions=1, topic=None, **topic_settings):

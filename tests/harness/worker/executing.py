@@ -89,7 +89,7 @@ class ExecutorFixture(Desk):
         self.runner = None
 
     def admit(self, count):
-        """Regain the partition, and admit its first records."""
+        """Lose and regain the partition, and admit its first records."""
         self.regain()
         return super().admit(count)
 

@@ -1,4 +1,4 @@
-"""Lets ``safeconsumer audit`` judge a soak, and counts events in the journals."""
+"""Lets ``safeconsumer audit`` judge a soak, and counts the events in its journals."""
 
 import json
 import math

@@ -94,7 +94,7 @@ def test_archive_example_runs_on_a_cluster(lake, cluster, tmp_path, operator):
 
 
 def executors_of(folder):
-    """Return the executors' processes, which run in the folders of this test's workers."""
+    """Return the processes of executors, which run in the folders of this test's workers."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

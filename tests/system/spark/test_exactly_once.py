@@ -1,4 +1,4 @@
-"""Tests that a killed driver loses and repeats no record (S2)."""
+"""Tests that killing a driver does not lose or repeat any record (S2)."""
 
 import pytest
 
