@@ -1,14 +1,14 @@
 """
-``python -m tests.bench NAME``: measures, and prints the figures as JSON.
+``python -m tests.bench NAME``: runs a benchmark, and prints its figures as JSON.
 
 ``overhead`` compares the safe consumer with the stock client. ``speed`` compares how
-fast all clients read and resume, and their latency and CPU for single records; it takes
-some 20 minutes. ``worker`` compares a worker with a simple poll loop, ``members`` the
-members on other clients with the consumers of their libraries, and ``spark`` the Spark
-source with the official one. ``group`` measures the latency of group holds, and
-``auditing`` the judge of journals. ``regressions`` compares this state of the package
-with the last one on main. Its exit status is 1 if a figure got slower or larger. The
-other benchmarks only measure.
+fast the clients read and resume, and the latency and CPU that they need for single
+records; it takes some 20 minutes. ``worker`` compares a worker with a simple poll loop,
+``members`` the members on other clients with the consumers of their libraries, and
+``spark`` the Spark source with the official one. ``group`` measures the latency of
+group holds, and ``auditing`` measures the audit. ``regressions`` compares this state of
+the package with the last state on main. Its exit status is 1 if a figure has become
+worse. The other benchmarks never fail because of a figure.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tests.bench.figures import measured, sentences, tell
 from tests.bench.stage import BRIEF, Sizes, Stage
 from tests.harness.brokers import choice
 
-# The names of the modules of this folder that have a table ROWS.
+# The names of the modules in this folder that have a table ``ROWS``.
 BENCHMARKS = (
     *("overhead", "speed", "worker", "regressions", "group"),
     *("members", "spark", "auditing"),
@@ -36,8 +36,8 @@ BENCHMARKS = (
 
 def main():
     options = parsed(None)
-    # Without bytecode each arm would compile our modules again, use 1 MB more and start
-    # later.
+    # Arms need cached bytecode: without it each arm would compile our modules again,
+    # use 1 MB more memory and start later.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     module = _module(options.benchmark)
     sizes = BRIEF if options.brief else Sizes(rounds=getattr(module, "ROUNDS", 5))
@@ -74,7 +74,7 @@ def _broker(bootstrap, kind):
 
 
 def parsed(arguments):
-    """Parse a command line (None: this process's); exit with a message if it is wrong."""
+    """Parse a command line, by default this process's; exit with a message on an error."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.against and options.benchmark != "regressions":

@@ -1,4 +1,4 @@
-"""Measures the rows per second and the memory of the audit, on generated journals."""
+"""Measures the rows per second and the memory that the audit needs for generated journals."""
 
 import json
 import tempfile
@@ -13,7 +13,7 @@ _COMMIT_EVERY = 10  # polls
 
 
 def write(folder, rows, run, members=2):
-    """Write clean journals, in which members share the partitions, poll and commit."""
+    """Write valid journals, in which members share the partitions, poll and commit."""
     each = _PARTITIONS // members
     for number in range(members):
         names = [f"orders:{n}" for n in range(number * each, (number + 1) * each)]
@@ -47,7 +47,7 @@ def _write_one(emit, member, names, rows, run):
 
 
 def judged(row, length, rows, limit):
-    """Return a benchmark that judges this many rows, and ten times this many."""
+    """Return a benchmark that judges this many rows, and then ten times as many."""
 
     def figures(stage):
         few = rows // stage.sizes.scale

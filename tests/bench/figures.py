@@ -1,4 +1,4 @@
-"""Defines measured figures and their targets, and reports them."""
+"""Defines the measured figures and their targets, and reports both."""
 
 import contextlib
 import datetime as dt
@@ -24,10 +24,10 @@ Values = Mapping[str, Sequence[float]]
 @frozen
 class Figure:
     """
-    A measured value with its unit; ``--only`` selects figures by their ``row``.
+    A measured value and its unit; ``--only`` selects figures by their ``row``.
 
-    Each bound of the target may be None; a figure without bounds is only informative.
-    ``rounds`` has the raw values, ``note`` explains how they were measured.
+    Either bound of the target may be None; a figure without bounds is only informative.
+    ``rounds`` has the raw values, and ``note`` explains how they were measured.
     """
 
     row: str
@@ -38,7 +38,7 @@ class Figure:
     at_least: float | None = field(default=None, kw_only=True)
     rounds: Values = field(factory=dict, kw_only=True)
     note: str = field(default="", kw_only=True)
-    # The quartiles of the values of which ``measured`` is the median.
+    # The quartiles of the values; ``measured`` is their median.
     spread: Sequence[float] = field(factory=tuple, kw_only=True)
 
     @property
@@ -51,7 +51,7 @@ class Figure:
 
     @property
     def passed(self):
-        """Whether the target is reached; None if the figure has no target."""
+        """Whether the figure reaches its target; None if the figure has no target."""
         if self.target is None:
             return None
         above = self.at_least is None or self.measured >= self.at_least
@@ -62,10 +62,11 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name and a target
     row, name, taken, over, under, *, at_most=None, at_least=None, scale=1.0, note=""
 ):
     """
-    Return the median ratio of the paired values of two arms.
+    Return the median of the ratios between two arms' paired values.
 
-    The values of a pair are measured together, so a slow phase of the machine affects
-    both. The report multiplies raw values by ``scale``.
+    Both values of a pair are measured at about the same time, so a phase in which the
+    machine is slow affects both. The report shows the raw values multiplied by
+    ``scale``.
     """
     pairs = zip(taken[over], taken[under], strict=True)
     ratios = [one / other for one, other in pairs]
@@ -108,7 +109,7 @@ def _middle(values):
 
 
 def percentiles(row, name, values, targets, note=""):
-    """Yield a figure for each percentile of these milliseconds, with its upper bound."""
+    """Yield a figure with its upper bound for each percentile of these milliseconds."""
     for percent, at_most in targets.items():
         yield Figure(
             row,
@@ -122,7 +123,7 @@ def percentiles(row, name, values, targets, note=""):
 
 
 def percentile(values, percent):
-    """Return the smallest value that at least this percentage of values do not exceed."""
+    """Return the smallest value such that ``percent`` % of the values are at most that."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]
@@ -135,12 +136,12 @@ _ALLOWED = 0.02
 
 def judged(row, name, values, rounds):
     """
-    Compare the costs of ``now`` with those of ``before``; less is better.
+    Compare the cost of ``now`` with the cost of ``before``; less is better.
 
-    ``now`` may cost 2 % more, or twice the largest difference between two measurements
-    of the same state in any round. The difference is taken per round because the laps
-    of one round share their processes, and thereby the random effects of those
-    processes.
+    ``now`` may cost 2 % more, or more by twice the largest difference that two arms
+    with the same state show in any round. The difference is computed for each round,
+    because all laps of a round share the same processes and so the random effects of
+    these processes.
     """
     again, now = values["now again"], values["now"]
     pairs = [one / other for one, other in zip(again, now, strict=True)]
@@ -172,7 +173,7 @@ def sentences(figures):
 
 
 def measured(stage, rows, only=()):
-    """Measure these rows, of all or only some; return the report as JSON values."""
+    """Measure all rows, or only some; return the report as JSON values."""
     start = time.monotonic()
     figures = []
     for name, row in rows.items():

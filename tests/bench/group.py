@@ -1,4 +1,4 @@
-"""Measures group control: the delay of a hold, and the cost of many holds."""
+"""Measures group control: the delay until a hold takes effect, and the cost of many holds."""
 
 import time
 
@@ -47,7 +47,7 @@ def obeying(stage):
 
 
 def starting(stage):
-    """Measure the time to the first record, with many holds on the holds topic."""
+    """Measure the time to a member's first record, with many holds on the holds topic."""
     count = _HOLDS // stage.sizes.scale
     with Team(stage.broker, partitions=4, records=5) as team:
         scopes = (f"elsewhere-{n // 100}:{n % 100}" for n in range(count))
@@ -77,11 +77,11 @@ def _first_record(team, **settings):
 
 
 def reporting(stage):
-    """Measure how long one status call takes with the reports of a thousand members."""
+    """Measure how long a ``status`` call takes if a thousand members have sent reports."""
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)
         assigned = {team.topic: ((0, 3),)}
-        for _ in range(5):  # five reporting intervals of all members
+        for _ in range(5):  # five reports from each member
             for number in range(_MEMBERS):
                 one = Report(
                     group=team.group,

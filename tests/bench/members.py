@@ -1,4 +1,4 @@
-"""Compares the CPU of members on other clients with their libraries' own consumers."""
+"""Compares the CPU use of members on other clients with the libraries' own consumers."""
 
 from tests.bench.figures import median, ratio
 from tests.bench.workers import lapped
@@ -9,8 +9,8 @@ _NOTE = (
     "CPU of the thread that reads fetched records of 100 bytes, and looks at "
     "their keys, values and offsets"
 )
-# For each method: the client, the most records of a call, and the limit relative to
-# stock.
+# For each method: the client, the largest number of records per call, and the limit as
+# a multiple of the stock client's CPU.
 _CALLS = {
     "poll": ("confluent-kafka, tuned", None, 1.5),
     "consume": ("confluent-kafka, tuned", 500, 1.2),
@@ -20,7 +20,7 @@ _CALLS = {
 
 
 def compared(stage, call, *, is_held):
-    """Let both consumers read the same records, ours with a hold if ``is_held``."""
+    """Let both consumers read the same records; if ``is_held``, ours reads under a hold."""
     client, max_records, most = _CALLS[call]
     records = _RECORDS // stage.sizes.scale
     topic = stage.topic(_PARTITIONS, empty=1, records=records)

@@ -11,15 +11,15 @@ def peak_mb():
     """
     Return the peak resident memory of this process, in MB.
 
-    Linux's ``ru_maxrss`` starts with the value of the parent process, so all small
-    children of a big process have the same value. The kernel's ``VmHWM`` does not
-    include that value.
+    Linux's ``ru_maxrss`` starts with the parent's value, so it would be the same for
+    all small children of a big process. The kernel's ``VmHWM`` does not inherit that
+    value.
     """
     return _marked("VmHWM")
 
 
 def resident_mb():
-    """Return the current resident memory in MB, or the peak if /proc is missing."""
+    """Return the current resident memory in MB; if /proc is missing, return the peak."""
     return _marked("VmRSS")
 
 

@@ -1,4 +1,4 @@
-"""Measures the cost of safety over the stock client, which promise P15 limits."""
+"""Measures the additional cost over the stock client, which promise P15 limits."""
 
 import os
 from collections import defaultdict
@@ -12,10 +12,11 @@ from tests.harness.processes import ran_python
 FULL, QUIET = 8, 20
 _LIMIT = 1.02
 
-# Ways to read, each with the most records of a call; None stands for iteration.
+# The ways to read, each with the largest number of records per call; None stands for
+# iteration.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
 _BY_ITERATION = {"iteration": None}
-# A second arm with the same client shows how far a ratio differs from 1 at random.
+# A second arm with the same client shows by how much a ratio differs from 1 by chance.
 _CONTROL = "stock again, 0 paused"
 _ALIKE = (
     "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
@@ -26,7 +27,7 @@ _ALIKE = (
 
 
 def read(stage, kinds, max_records):
-    """Let arms read the same records, one arm after another in each lap."""
+    """Let all arms read the same records, one arm after another in each lap."""
     sizes = stage.sizes
     how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
     return lapped(
@@ -45,7 +46,7 @@ def _per_record(  # noqa: PLR0913, PLR0917 - two arms, a row and its target
 
 
 def compared(stage, row, modes):
-    """Compare group members without holds, and with holds on 20 empty partitions."""
+    """Compare group members, both without holds and with holds on 20 empty partitions."""
     topic = stage.topic(FULL, empty=QUIET, records=stage.sizes.records)
     every = {"partitions": FULL + QUIET, "is_member": True}
     kinds = {
@@ -67,7 +68,7 @@ def compared(stage, row, modes):
 
 
 def many_holds(stage):
-    """Measure a consumer with many holds on partitions of missing topics."""
+    """Measure the cost of many holds on partitions of topics that do not exist."""
     count, row = stage.sizes.strangers, "many-holds"
     topic = stage.topic(FULL, records=stage.sizes.records)
     kinds = {
@@ -90,7 +91,7 @@ def many_holds(stage):
 
 def ten_thousand(stage):
     """
-    Time ``pause`` and ``resume`` of one of ten thousand assigned partitions.
+    Time ``pause`` and ``resume`` for one partition while ten thousand are assigned.
 
     The consumer runs in its own process and reads from an embedded broker, because a
     real broker on this machine cannot serve so many partitions.
@@ -120,7 +121,7 @@ _SCRIPT = (
 
 
 def timed(stage, imports):
-    """Time each import in fresh interpreters, in turns, after a first uncounted lap."""
+    """Time the imports in turn, each in a fresh interpreter; the first lap does not count."""
     taken = defaultdict(lambda: defaultdict(list))
     for lap in range(-1, 3 * stage.sizes.rounds):
         for name in in_turns(list(imports), lap):
@@ -135,9 +136,10 @@ def timed(stage, imports):
 
 
 def imports(stage):
-    """Compare the import of our class with that of kafka-python's."""
+    """Compare the time to import our class with the time to import kafka-python's class."""
     taken = timed(stage, {one: (one, {}) for one in (_STOCK, SAFE)})
-    # An import never waits, so other processes cause all wall time beyond the CPU time.
+    # An import never waits, so wall time beyond the CPU time is caused by other
+    # processes.
     for name, limit in (("CPU", 1.25), ("wall", None)):
         what = f"{SAFE}, {name} / stock"
         note = "raw values in milliseconds"

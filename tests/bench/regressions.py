@@ -1,8 +1,8 @@
 """
-Compares the CPU, time and memory of this state with those of the last landed one.
+Compares the CPU, time and memory of this state with those of the last landed state.
 
-Processes of both states take turns on the same records. Each of three rounds starts
-fresh processes.
+Processes with either state take turns on the same records. Each of the three rounds
+starts new processes.
 """
 
 from tests.bench import overhead, throughput, worker
@@ -40,7 +40,7 @@ def _reading(row):
 
 
 def holds(stage):
-    """Compare members with holds on 20 empty partitions, which decode records in Python."""
+    """Compare members that decode records in Python, with holds on 20 empty partitions."""
     full, quiet = overhead.FULL, overhead.QUIET
     topic = stage.topic(full, empty=quiet, records=stage.sizes.records)
     how = {"quiet": quiet, "partitions": full + quiet, "is_member": True}
@@ -62,7 +62,7 @@ def imports(stage):
 
 
 def no_op(stage):
-    """Compare workers whose handler does nothing."""
+    """Compare workers whose handlers do nothing."""
     count = stage.sizes.records * 5
     topic = stage.filled(worker.SPREAD, count, keys=worker.KEYS)
     for mode in ("partition", "unordered", "key"):

@@ -1,9 +1,10 @@
 """
-Compares the Spark source with the official one, equally tuned and at its defaults.
+Compares the Spark source with the official source, equally tuned and with defaults.
 
-One session runs the arms in alternating order, and discards the results of the first
-queries. Close comparisons use queries of at least twenty seconds. A first query shows
-the speed of the machine, from which the program chooses the number of records.
+All arms run in one session, in alternating order, and the results of the first queries
+are discarded. Close comparisons use queries that take at least twenty seconds. A first
+query shows how fast the machine is; the program chooses the number of records
+accordingly.
 """
 
 import atexit
@@ -29,18 +30,18 @@ PYTHON = "safekafka_python"
 _PARTITIONS = 8
 _SIZE = 100
 _SMALL = 1_000
-# Starting and stopping a query takes about a second, which varies by chance.
+# To start and stop a query takes about a second, and this time varies by chance.
 _LEAST_SECONDS = 20.0
 _SECONDS = 23.0
 
 
 @frozen(kw_only=True)
 class Read:
-    rows: int  # rows that the query read
-    inside: float  # seconds within the query's batches
+    rows: int  # number of rows that the query read
+    inside: float  # seconds spent in the query's batches
     wall: float  # seconds from start to end
-    cpu: float  # seconds of CPU of driver and JVM
-    triggers: tuple[float, ...]  # milliseconds of each batch that had rows
+    cpu: float  # CPU seconds of the driver and the JVM
+    triggers: tuple[float, ...]  # milliseconds of each batch with rows
 
 
 class Bench:
@@ -52,7 +53,7 @@ class Bench:
 
     @contextmanager
     def topic(self, records, size, codec="none"):
-        """Lend a topic with this many records."""
+        """Yield a topic with this many records."""
         case = Case(partitions=_PARTITIONS, size=size, codec=codec)
         name = self._stage.filled(case, records)
         try:
@@ -62,7 +63,7 @@ class Bench:
 
     @contextmanager
     def long_topic(self, size, codec="none", **options):
-        """Lend a topic that the official source reads long enough, and its record count."""
+        """Yield a topic that the official source needs long to read, and its record count."""
         records = self.records * _SIZE // size
         while True:
             with self.topic(records, size, codec) as name:
@@ -71,7 +72,7 @@ class Bench:
                 if seen.wall >= _SECONDS / self._stage.sizes.scale:
                     yield name, records
                     return
-            # A short query does not predict the time of a long one.
+            # The duration of a short query does not predict the duration of a long one.
             records = int(records * min(10, 1.2 * _SECONDS / seen.wall))
 
     def read(self, source, topic, **options):
@@ -102,11 +103,11 @@ class Bench:
         )
 
     def interleaved(self, *arms):
-        arms[0]()  # uncounted, because this query loads classes
+        arms[0]()  # not counted, because this query loads classes
         taken = [[] for _ in arms]
         for number in range(self.rounds):
-            # The order alternates, because the second arm uses the caches that the
-            # first filled.
+            # The order alternates, because the second arm profits from caches that the
+            # first arm has filled.
             order = range(len(arms))
             for at in order if number % 2 == 0 else reversed(order):
                 taken[at].append(arms[at]())
@@ -120,7 +121,7 @@ class Bench:
 
 
 def throughput(bench, row, size, codec):
-    """Compare our source with the official one, equally tuned."""
+    """Compare our source with the official source, both equally tuned."""
     with bench.long_topic(size, codec) as (topic, records):
         tuned, ours = bench.interleaved(
             lambda: bench.read("kafka", topic, **TUNED),
@@ -137,7 +138,7 @@ def throughput(bench, row, size, codec):
 
 
 def one_batch(bench, row, source, options, limit):
-    """Compare a source with the official one with these options, in one batch."""
+    """Compare a source with the official source, which has these options, in one batch."""
     with bench.topic(bench.records, _SIZE) as topic:
         official, ours = bench.interleaved(
             lambda: bench.read("kafka", topic, **options),
@@ -150,7 +151,7 @@ def one_batch(bench, row, source, options, limit):
 
 
 def small_batches(bench):
-    """Compare the times of micro-batches of 1,000 rows from each of 8 partitions."""
+    """Compare the duration of micro-batches with 1,000 rows from each of 8 partitions."""
     limit = {"maxOffsetsPerTrigger": str(_PARTITIONS * _SMALL)}
     with bench.long_topic(_SIZE, **limit) as (topic, records):
         official, ours = bench.interleaved(
@@ -164,7 +165,7 @@ def small_batches(bench):
 
 
 def python_small(bench):
-    """Time micro-batches of 20,000 rows with a task for each range, and with one task."""
+    """Time micro-batches of 20,000 rows, with one task per range and with a single task."""
     limit = {"maxOffsetsPerTrigger": "20000"}
     with bench.topic(bench.records, _SIZE) as topic:
         official, single, grouped = bench.interleaved(
@@ -204,7 +205,7 @@ def _ratio(row, name, ours, official, value, **limits):
 
 
 class PythonSource(SafeKafkaSource):
-    """The source in pure Python, under a name that differs from the shim's."""
+    """The pure Python source, registered under another name than the shim's."""
 
     @classmethod
     def name(cls):
@@ -213,7 +214,8 @@ class PythonSource(SafeKafkaSource):
 
 @cache
 def _session():
-    # The JVM keeps the consumers of stopped queries for minutes, with their buffers.
+    # The JVM needs memory, because it keeps the consumers of stopped queries, with
+    # their buffers, for minutes.
     settings = {"spark.driver.memory": "4g"}
     settings["spark.sql.streaming.numRecentProgressUpdates"] = "10000"
     session = session_with(**settings)
@@ -227,7 +229,7 @@ def _row(of, *more):
     return lambda stage: of(Bench(_session(), stage), *more)
 
 
-# Some targets differ from 1 by only a few hundredths.
+# Some of the targets differ from 1 by only a few hundredths.
 ROWS = {
     "read-100": _row(throughput, "read-100", 100, "none"),
     "read-100-lz4": _row(throughput, "read-100-lz4", 100, "lz4"),

@@ -1,4 +1,4 @@
-"""Measures the speed of all clients, and writes the tables of README and of a page."""
+"""Measures the speed of all clients, and writes the tables in README and on a page."""
 
 import json
 from pathlib import Path
@@ -14,10 +14,10 @@ from tests.harness.processes import ROOT
 ROUNDS = 2
 RESUMED = "500 records after resume"
 TOGGLED = "pause, resume of one partition"
-_RECORDS = 200_000  # more records than a client prefetches before the pause
+_RECORDS = 200_000  # more than a client prefetches before the pause
 
 DATA = Path(__file__).with_name("speed.json")
-# Rows with the value of each client: title, row and name in the report.
+# Table rows that show each client's own value: title, row and name in the report.
 _VALUES = {
     "resumed": ("500 records after `resume`: ms", "resumed", RESUMED),
     "toggled": ("`pause`, `resume` of a partition: us", "resumed", TOGGLED),
@@ -30,8 +30,8 @@ _VALUES = {
         CPU,
     ),
 }
-README = ROOT / "README.md"  # has a short stamp without the clients' versions
-# The rows of each page's table, from ``_VALUES`` and ``READING``.
+README = ROOT / "README.md"  # its stamp is short and lacks the clients' versions
+# The rows in each page's table, by their names in ``_VALUES`` and ``READING``.
 PAGES = {
     README: ("500", "10KB", "p50"),
     ROOT / "docs" / "explanation" / "speed.md": (*READING, *_VALUES),
@@ -40,10 +40,10 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 
 
 def resumed(stage):
-    """Time ``resume`` after a pause of half a second, while records remain."""
+    """Time ``resume`` after a pause of half a second, with records left to read."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # A fetch that was sent before the resume may wait this long, which is Kafka's
-    # default.
+    # A fetch that was sent before the resume may wait for so many milliseconds, as by
+    # default in Kafka.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)
@@ -61,20 +61,20 @@ ROWS = throughput.ROWS | trickle.ROWS | {"resumed": resumed}
 
 
 def write(result):
-    """Store the figures that the tables need from a report of ``speed``; write the pages."""
+    """Store a report's figures that the tables need, and update the pages."""
     DATA.write_text(_text(kept(result)), "utf-8")
     for page in PAGES:
         page.write_text(written(page, page.read_text("utf-8")), "utf-8")
 
 
 def _text(data):
-    """Return a mapping as JSON with a line for each key."""
+    """Return a mapping as JSON text with one line for each key."""
     lines = [f" {json.dumps(key)}: {json.dumps(data[key])}" for key in data]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def kept(result):
-    """Return the figures that the tables need from a report, by row and client."""
+    """Return a report's figures that the tables need, by row and client."""
     versions = [
         f"{name} {result['versions'][name]}"
         for name in ("aiokafka", "confluent-kafka", "kafka-python")
@@ -106,7 +106,7 @@ def _rounded(found, names):
 
 
 def written(page, text):
-    """Return a page's text with its table; a dash stands for an unmeasured value."""
+    """Return a page's text with its current table; a dash stands for a missing value."""
     data = json.loads(DATA.read_text("utf-8"))
     lines = [[f"ours / theirs: {SPEED}; {CPU}", *_OTHERS], ["---"] * (1 + len(_OTHERS))]
     for row in PAGES[page]:
@@ -133,7 +133,7 @@ def _ratios(values):
 
 
 def _short(values, client):
-    """Return a client's value with two significant digits, or as an integer from 10."""
+    """Return a client's value with two significant digits; from 10 upwards as an integer."""
     if client not in values:
         return "-"
     value = values[client]
@@ -141,7 +141,7 @@ def _short(values, client):
 
 
 def _put(page, text):
-    """Return the page with this text between its two marker comments."""
+    """Return the page with this text between the page's two marker comments."""
     first = "<!-- speed: by python -m tests.bench speed --kafka=java --write -->"
     last = "<!-- speed -->"
     before, found, rest = page.partition(first)

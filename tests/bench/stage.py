@@ -1,4 +1,4 @@
-"""Provides the broker, the topics and the sizes of the measurements."""
+"""Provides the broker, the topics and the sizes for the measurements."""
 
 import contextlib
 import itertools
@@ -11,8 +11,9 @@ from typing import Any
 from attrs import field, frozen
 
 _PRODUCE_TIMEOUT = 120.0
-_TRANSACTIONS, _ABORTED = 20, 4  # per topic; each fourth one is aborted
-# The log cleaner compacts closed segments only; a segment is closed after 200 ms.
+_TRANSACTIONS, _ABORTED = 20, 4  # per topic; every fourth transaction is aborted
+# The log cleaner compacts only closed segments, so these settings close a segment after
+# 200 ms.
 _COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
@@ -26,15 +27,15 @@ _numbers = itertools.count(1)
 
 @frozen(kw_only=True)
 class Sizes:
-    """The sizes of a measurement, such as its rounds of processes and the laps in each."""
+    """The sizes of a measurement, such as the numbers of rounds and of laps per round."""
 
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
-    seconds: float = 1.0  # the duration of a lap that is limited by time
-    assigned: int = 10_000  # partitions of one consumer in ``ten-thousand``
-    strangers: int = 100_000  # holds of one consumer in ``many-holds``
-    tries: int = 200  # samples of a figure with percentiles
+    seconds: float = 1.0  # the duration of laps that are limited by time
+    assigned: int = 10_000  # partitions that the consumer owns in ``ten-thousand``
+    strangers: int = 100_000  # holds that the consumer places in ``many-holds``
+    tries: int = 200  # samples for a figure with percentiles
     scale: int = 1  # the divisor of all large sizes
 
 
@@ -58,13 +59,13 @@ class Case:
     empty: int = 0  # the number of partitions without records
     size: int = 100  # bytes of a value
     codec: str = "none"  # the producer's `compression.type`
-    is_alone: bool = False  # whether each record is its own batch
-    headers: int = 0  # the number of headers of each record
+    is_alone: bool = False  # whether each record is a batch of its own
+    headers: int = 0  # the number of headers in each record
     is_transactional: bool = False  # if so, a quarter of the records is aborted
     is_compacted: bool = False  # if so, every second record is removed
 
     def readable(self, records):
-        """Return how many of the written records a consumer receives."""
+        """Return how many of the written records a consumer will receive."""
         if self.is_transactional:
             return records - records // _ABORTED
         # An extra record in each partition closes the segment of the preceding records.
@@ -76,31 +77,31 @@ def send(producer, topic, **record):
     while True:
         try:
             return producer.produce(topic, **record)
-        except BufferError:  # "Queue full": the broker is slower than this loop
+        except BufferError:  # the queue is full: the broker is slower than this loop
             producer.poll(0.1)
 
 
 @frozen(kw_only=True)
 class Stage:
-    broker: Any  # one of the broker objects of the test suite
+    broker: Any  # one of the test suite's broker objects
     sizes: Sizes = field(factory=Sizes)  # the sizes of the measurements
-    # The environment variables of each arm, if states of the package are compared.
+    # The environment variables for each arm, if states of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
     # The name of the last shared topic, by its contents.
     _shared: dict[tuple[Case, int], str] = field(factory=dict, init=False)
 
     def arm(self, kind, client, **settings):
-        """Return the settings of an arm on this broker."""
+        """Return the settings for an arm that uses this broker."""
         config = dict(self.broker.client_config)
         return {"kind": kind, "client": client, "config": config, **settings}
 
     def reader(self, client, topic, **settings):
-        """Return the settings of an arm that reads a topic with one of the clients."""
+        """Return the settings for an arm that reads a topic with one of the clients."""
         where = {"bootstrap": self.broker.bootstrap, "topic": topic}
         return self.arm("reader", client, **where, **settings)
 
     def topic(self, full, empty=0, records=0, size=100):
-        """Make a topic with records in its first ``full`` partitions; return its name."""
+        """Create a topic with records in its first ``full`` partitions; return its name."""
         name = self._empty(full + empty)
         with self._producer() as producer:
             _write(producer, name, full, range(records), [os.urandom(size)])
@@ -108,10 +109,10 @@ class Stage:
 
     def filled(self, case, records, keys=None):
         """
-        Make a topic with typical records on all partitions; return its name.
+        Create a topic with typical records in its partitions; return its name.
 
-        Values consist of words, which a codec compresses to a half or a third. Keys
-        have eight bytes.
+        Values consist of words, which a codec compresses to a half or a third of their
+        size. Keys have eight bytes.
         """
         settings = _COMPACTED if case.is_compacted else None
         name = self._empty(case.partitions + case.empty, settings)
@@ -123,7 +124,7 @@ class Stage:
                 (f"header-{one}", b"%08d" % one) for one in range(case.headers)
             ],
         }
-        if case.is_compacted:  # successive records of a partition share a key
+        if case.is_compacted:  # two successive records in a partition share a key
             how["key"] = lambda number: (
                 b"%d-%d" % (number // turn, number % case.partitions)
             )
@@ -148,7 +149,7 @@ class Stage:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self.broker.bootstrap,
-                "batch.size": 16_384,  # Kafka's and kafka-python's default
+                "batch.size": 16_384,  # the default of Kafka and kafka-python
                 "linger.ms": 20,
                 "compression.type": case.codec,
                 "queue.buffering.max.messages": 1_000_000,
@@ -194,7 +195,7 @@ class Stage:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.broker.bootstrap,
-                "group.id": name,  # librdkafka requires a group
+                "group.id": name,  # librdkafka requires a group id
                 "enable.partition.eof": True,
             }
         )
@@ -221,7 +222,7 @@ class Stage:
             self.drop(self._shared.popitem()[1])
 
     def drop(self, topic):
-        """Delete the topic if the broker is real; an embedded broker stops soon anyway."""
+        """Delete the topic if the broker is real; an embedded broker ends soon anyway."""
         if self.broker.is_real:
             self.broker.delete_topic(topic)
 

@@ -1,4 +1,4 @@
-"""Builds two states of the package, so that a benchmark can alternate between them."""
+"""Builds two states of the package between which a benchmark can alternate."""
 
 import compileall
 import contextlib
@@ -17,12 +17,12 @@ _DAY = 24 * 60 * 60
 
 def landed(checkout=ROOT):
     """
-    Return the commit of the last landed state.
+    Return the commit of the state that landed last.
 
-    On a branch this is the commit at which the branch left origin's main, or main if
-    there is no origin. On main, where a nightly run compares with the day before, it is
-    the newest commit that is at least a day older; or the parent, if all commits are
-    younger.
+    On a branch this is the commit at which the branch left origin's main. If there is
+    no origin, the local main counts. On main, where a nightly run compares with the day
+    before, it is the newest commit that is at least a day older. If all commits are
+    younger, it is the parent commit.
     """
     head = _git(checkout, "rev-parse", "HEAD")
     for main in ("origin/main", "main"):
@@ -40,13 +40,15 @@ def landed(checkout=ROOT):
 @contextlib.contextmanager
 def built(against):
     """
-    Build a commit and the working tree; yield the environment variables of each arm.
+    Build a commit and the working tree; yield the environment variables for each arm.
 
-    The arms are ``before``, ``now``, and ``now again``, which shows random differences.
-    All arms run the benchmarks of the working tree, each with the package of its state.
+    The arms are ``before``, ``now`` and ``now again``; the last arm shows how large
+    random differences are. All arms run the working tree's benchmarks; each arm imports
+    the package of its own state.
 
     Raises:
-        SystemExit: git does not know the commit, or a state cannot be built.
+        SystemExit: git does not know the commit, or one of the two states cannot be
+            built.
     """
     commit = against or landed()
     tell(_git(ROOT, "log", "-1", "--format=before: %h, %cs, %s", commit))
@@ -61,12 +63,13 @@ def built(against):
 
 def environment(folder):
     """Return variables that make a process import the package from this folder."""
-    # Without PYTHONSAFEPATH Python would search the current folder first.
+    # Without PYTHONSAFEPATH Python would look for the package in the current folder
+    # first.
     return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
 
 
 def _installed(source, folder):
-    """Build a wheel with compiled code, and unpack it as pip does."""
+    """Build a wheel with compiled code, and unpack it as pip would."""
     wheels = folder.with_suffix(".dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
     _output(command, source)

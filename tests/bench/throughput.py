@@ -10,23 +10,24 @@ SPEED, CPU = "records/s", "CPU per record"
 LAPS = 4  # in each round
 STOCK, OURS, TUNED = "kafka-python", "safe-compiled", "confluent-kafka, tuned"
 CLIENTS = (STOCK, OURS, "aiokafka", TUNED)
-# The bytes of a topic. With values of 100 bytes a client needs over a second to read
-# them. Topics with larger values have fewer records, which the client reads repeatedly.
+# The size of a topic in bytes. With values of 100 bytes a client needs over a second to
+# read the topic. Topics with larger values have fewer records, and a client reads them
+# repeatedly.
 _BYTES = 300_000_000
-_STEP = 2_400  # a divisor of the number of records of each case
-_ALONE = 20  # the factor by which separate batches slow a broker down
+_STEP = 2_400  # a divisor of the number of records in each case
+_ALONE = 20  # the factor by which one-record batches slow a broker down
 
 
 @frozen(kw_only=True)
 class Row:
-    """The records and the calls of one comparison, with its targets."""
+    """One comparison: its records, its calls and its targets."""
 
-    title: str  # the title in the tables of pages
+    title: str  # the title in the pages' tables
     case: Case = field(factory=Case)
-    max_records: int | None = 500  # the most records of a call; None for iteration
-    how: dict = field(factory=dict)  # more settings of each arm
+    max_records: int | None = 500  # the largest number per call; None means iteration
+    how: dict = field(factory=dict)  # more settings for each arm
     cpu: float | None = None  # the limit, as a multiple of kafka-python's CPU
-    speed: dict = field(factory=dict)  # by client, the least multiple of its records/s
+    speed: dict = field(factory=dict)  # for each client, the minimum as a ratio
 
 
 SMALL = Case()
@@ -103,7 +104,7 @@ READING = {
 
 
 def read(stage, row, arms, laps=LAPS):
-    """Let arms read the same records; return us per record, and the peak memory in MB."""
+    """Let arms read the same records; return microseconds per record, and the peak MB."""
     case = row.case
     each = (case.size + 20) * (_ALONE if case.is_alone else 1) * stage.sizes.scale
     records = max(1, _BYTES // each // _STEP) * _STEP
@@ -130,7 +131,7 @@ def read(stage, row, arms, laps=LAPS):
 
 
 def compared(stage, name):
-    """Yield the figures of each client, and the ratio of ours to those of the others."""
+    """Yield each client's figures, and the ratios of ours to the other clients' figures."""
     row = READING[name]
     taken = read(stage, row, {one: {"client": one} for one in CLIENTS})
     cpu = taken["cpu"]

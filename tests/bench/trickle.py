@@ -1,5 +1,5 @@
 """
-Measures the latency and CPU of records that are produced one by one.
+Measures the latency and the CPU time of records that are produced one by one.
 
 Each client is the only member of its group, and owns all partitions of its own topic.
 The clients take turns.
@@ -17,7 +17,7 @@ from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, STOCK
 from tests.bench.workers import arms, in_turns
 
 P50, P99 = "produced to returned, p50", "produced to returned, p99"
-# The name and the unit of each measured value, and the number of units in a second.
+# For each measured value: its name, its unit, and the number of units in a second.
 _MEASURED = {
     "p50": (P50, "ms", 1e3),
     "p99": (P99, "ms", 1e3),
@@ -27,11 +27,11 @@ _MEASURED = {
 
 @frozen(kw_only=True)
 class Flow:
-    """A flow of records to all partitions evenly, with targets by value and client."""
+    """Records produced evenly to all partitions, with targets by value and client."""
 
     partitions: int
     rate: float  # records per second
-    records: int  # records of a lap
+    records: int  # records in each lap
     limits: dict = field(factory=dict)
 
 
@@ -86,7 +86,8 @@ def _round(stage, flow, number, taken):
 def _followed(stage, arm, topic, flow):
     records = max(50, flow.records // stage.sizes.scale)
     arm.begin("follow", records=records)
-    # The arm may start to poll later, because the first records wait for it.
+    # It does no harm if the arm starts to poll later, because the first records wait
+    # for it.
     _produce(stage, topic, flow, records)
     return arm.answer(60.0)
 
@@ -94,10 +95,11 @@ def _followed(stage, arm, topic, flow):
 def _produce(stage, topic, flow, records):
     import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
-    # The value is the time of production: all processes of a machine share one clock.
+    # The value is the time of production. The arm can compare it with its own time,
+    # because all processes on a machine share one clock.
     settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1, "linger.ms": 0}
     producer = confluent_kafka.Producer(settings)
-    # Connects the producer before the first record.
+    # This call connects the producer before it sends the first record.
     producer.list_topics(topic, timeout=30)
     started, pause = time.monotonic(), threading.Event()
     for number in range(records):

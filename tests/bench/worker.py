@@ -1,4 +1,4 @@
-"""Compares the CPU of a worker with that of a simple poll loop."""
+"""Compares the CPU use of a worker with that of a simple poll loop."""
 
 from tests.bench.figures import median, ratio
 from tests.bench.stage import Case
@@ -12,7 +12,8 @@ _RATIOS = {
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 2.2}
 SPREAD = Case(partitions=16)
-# The number of distinct keys, so low that every poll returns records of each key.
+# The number of distinct keys. It is so low that every poll returns records with every
+# key.
 KEYS = 97
 
 
@@ -24,7 +25,7 @@ def run(stage, arms, rounds=None, laps=1):
 
 
 def no_op(stage):
-    """Measure the CPU per record with a handler that does nothing."""
+    """Measure the CPU time per record with a handler that does nothing."""
     count = stage.sizes.records * 5
     topic = stage.filled(SPREAD, count, keys=KEYS)
     for decoder in ("python", "compiled"):
@@ -44,7 +45,7 @@ def no_op(stage):
 
 
 def processes(stage):
-    """Measure the CPU per record of a worker whose handlers run in processes."""
+    """Measure the CPU time per record of a worker whose handlers run in processes."""
     count = stage.sizes.records // 4
     topic = stage.filled(SPREAD, count)
     shared = {"topic": topic, "records": count, "concurrency": 2}

@@ -1,8 +1,8 @@
 """
 Runs each arm of a measurement in its own process, step by step.
 
-The processes run at the same time and take turns, so a slow phase of the machine
-affects all arms. The memory of one arm does not affect another.
+The processes exist at the same time and take turns, so a phase in which the machine is
+slow affects all arms. The memory that one arm uses does not affect another arm.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class ArmError(Exception):
 
 
 class Arm:
-    """One process of ``python -m tests.bench.arms``, which performs steps."""
+    """A process that runs ``python -m tests.bench.arms`` and performs steps."""
 
     def __init__(self, kind, env=None, **settings):
         self._name = f"{kind} of {settings.get('client', 'no client')}"
@@ -33,16 +33,16 @@ class Arm:
         return self.answer(_START_TIMEOUT)
 
     def call(self, step, timeout=240.0, **args):
-        """Let the arm perform one step; return the measurement."""
+        """Let the arm perform one step; return what the arm has measured."""
         self.begin(step, **args)
         return self.answer(timeout)
 
     def begin(self, step, **args):
-        """Let the arm start one step; :meth:`answer` waits for the result."""
+        """Let the arm start a step, without waiting for the result; see :meth:`answer`."""
         self._say({"step": step, "with": args})
 
     def answer(self, timeout):
-        """Return the result of the started step; raise if it fails or takes too long."""
+        """Return the started step's result; raise if the step fails or takes too long."""
         try:
             line = self._process.take(timeout)
         except NotReachedError:
@@ -63,7 +63,7 @@ class Arm:
 
 @contextlib.contextmanager
 def arms(kinds):
-    """Start several arms at the same time; the block runs once all are ready."""
+    """Start several arms at the same time; the block begins once all arms are ready."""
     with contextlib.ExitStack() as stack:
         started = {}
         for name, settings in kinds.items():
@@ -75,17 +75,17 @@ def arms(kinds):
 
 
 def in_turns(names, lap):
-    """Return the names in an order in which another one is first in each lap."""
+    """Return the names in the order for this lap; each lap begins with another name."""
     at = lap % len(names)
     return [*names[at:], *names[:at]]
 
 
 def lapped(kinds, step, *, rounds, laps, warm_up={}, **args):  # noqa: B006 - only read
     """
-    Let arms perform a step in turns, lap by lap; each round starts fresh processes.
+    Let arms take turns to perform a step, lap by lap; each round starts new processes.
 
-    Each arm first performs one uncounted step, whose arguments ``warm_up`` overrides.
-    If ``warm_up`` is None, the arms skip that step.
+    Each arm first performs one step that does not count; ``warm_up`` overrides
+    arguments of that step. If ``warm_up`` is None, the arms skip it.
     """
     taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):

@@ -1,11 +1,11 @@
 """
-``python -m tests.faults [PACKAGE ...]``: plants faults, and names the killing tests.
+``python -m tests.faults [PACKAGE ...]``: plants faults, and names tests that kill them.
 
-A fault is one realistic change of the package. The program plants each fault in a copy
-of the checkout, and uses two copies at the same time. It runs the tests that the
-fault's row names; if none of them fails, it runs all tests of the package. The exit
-status is 1 if a fault survives whose row does not call it equivalent, if the tests hang
-or break for another reason, or if a row no longer fits the code.
+A fault is one realistic change to the package. The program plants each fault in a copy
+of the checkout; it uses two copies in parallel. It runs the tests that the fault's row
+names; if none of them fails, it runs all tests of the package. The exit status is 1 in
+three cases: A fault survives although its row does not call it equivalent. The tests
+hang, or break for another reason than the fault. A row no longer matches the code.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main():
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
-    ):  # a shell may have made them ignored
+    ):  # a shell may have made the program ignore these signals
         signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
@@ -49,7 +49,7 @@ def main():
 
 
 def _unplantable(copy, faults):
-    """Return a line for each row that does not fit the code."""
+    """Return a line for each row that does not match the code."""
     found = []
     for fault in faults:
         try:
@@ -60,7 +60,7 @@ def _unplantable(copy, faults):
 
 
 def _failing(copy, faults):
-    """Return the tests that fail without a fault, and would therefore kill every fault."""
+    """Return the tests that fail without any fault, and so would seem to kill every fault."""
     named = dict.fromkeys(test for fault in faults for test in fault.tests)
     if not named:
         return []
@@ -73,7 +73,7 @@ def _failing(copy, faults):
 
 
 def _played(copies, faults, options):
-    """Test each fault in a free copy; return the outcomes that need attention."""
+    """Test each fault in a copy that is free; return the outcomes that need attention."""
     free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -102,7 +102,7 @@ def _played(copies, faults, options):
 
 
 def _outcome(copy, fault, options):
-    """Plant a fault and run its tests; return the outcome, and whether it is as expected."""
+    """Plant a fault and run its tests; return the outcome and whether it was expected."""
     began = time.monotonic()
     original = copy.read(fault.file)
     copy.write(fault.file, fault.planted(original))
@@ -110,8 +110,8 @@ def _outcome(copy, fault, options):
         named, *suite = _results(copy, fault, options)
     finally:
         copy.write(fault.file, original)
-    # The named tests have already passed without a fault; the package's tests have not
-    # run without it yet.
+    # The named tests have already passed without a fault, but the package's tests have
+    # not, so a failure among them may have another cause.
     unsure = [test for one in suite for test in one.failed if test not in named.failed]
     if unsure and copy.run(unsure, options.limit) != Result():
         suite = [Result(error=f"without the fault they fail, too: {', '.join(unsure)}")]
@@ -135,7 +135,7 @@ def _judged(fault, results):
 
 
 def _results(copy, fault, options):
-    """Run the tests that the fault's row names; if they pass, run those of its package."""
+    """Run the tests that the fault's row names; if they pass, run its package's tests."""
     first = () if options.all else ("-x",)
     result = copy.run(fault.tests, options.limit, *first) if fault.tests else Result()
     yield result

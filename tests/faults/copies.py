@@ -1,4 +1,4 @@
-"""Runs tests in a copy of the checkout, in which a fault can be planted."""
+"""Runs tests in a copy of the checkout in which a fault can be planted."""
 
 import os
 import re
@@ -16,7 +16,7 @@ COPIED = (
     *("safeconsumer", "tests", "docs", "design"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 )
-# pytest's exit status if it has selected no test.
+# pytest's exit status if no test was selected.
 _NONE_RAN = 5
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTILINE)
 
@@ -24,12 +24,13 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTI
 @frozen
 class Result:
     """
-    The outcome of a run of pytest.
+    The outcome of a pytest run.
 
     Attributes:
-        failed: the tests that failed, by their ids.
-        error: the reason why the run of pytest broke off; otherwise empty.
-        hangs: whether the time limit ended the run.
+        failed: the ids of the tests that failed.
+        error: the reason why pytest could not complete its run; empty if pytest
+            completed it.
+        hangs: whether pytest was still running at the time limit.
     """
 
     failed: tuple[str, ...] = ()
@@ -38,7 +39,7 @@ class Result:
 
 
 class Copy:
-    """A copy of the checkout for one thread; any thread may call :meth:`end`."""
+    """A copy of the checkout that one thread uses; any thread may call :meth:`end`."""
 
     def __init__(self, folder):
         self._folder, self._temporary = folder / "checkout", folder / "tmp"
@@ -46,8 +47,9 @@ class Copy:
         self._lock = threading.Lock()
         self._is_ended = False
         self._planted = 0
-        # The temporary folder is beside the copy: a pytest that a test starts in a
-        # folder inside the copy would read the copy's settings.
+        # The temporary folder is beside the copy, not in it: if a test starts another
+        # pytest in a folder inside the copy, that pytest would read the copy's
+        # settings.
         for one in (self._folder, self._temporary):
             one.mkdir(parents=True)
         for name in COPIED:
@@ -59,7 +61,8 @@ class Copy:
     def write(self, file, text):
         path = self._folder / "safeconsumer" / file
         path.write_text(text, encoding="utf-8")
-        # Python reuses the bytecode of a source file with an unchanged size and time.
+        # The time must change, because Python reuses a file's bytecode if the file's
+        # size and time have not changed.
         self._planted += 1
         os.utime(path, (self._planted, self._planted))
 
@@ -73,7 +76,8 @@ class Copy:
         finally:
             _kill(process)
         if process.returncode == _NONE_RAN and "-m" not in options:
-            # pytest's default options deselect the nightly tests, so clear the option.
+            # The default options in pyproject.toml deselect nightly tests, so clear the
+            # option ``-m``.
             return self.run(tests, limit, "-m", "", *options)
         failed = tuple(dict.fromkeys(_FAILED.findall(output)))
         has_ended = process.returncode == 0 or (process.returncode == 1 and failed)
@@ -81,7 +85,7 @@ class Copy:
         return Result(failed, error)
 
     def end(self):
-        """Kill the running tests, and let no more tests start."""
+        """Kill the running tests, and do not let any more tests start."""
         with self._lock:
             self._is_ended = True
             if self._process is not None and self._process.returncode is None:
@@ -93,9 +97,9 @@ class Copy:
             "PYTHONPATH": str(self._folder),
             "TMPDIR": str(self._temporary),
             "PYTHONHASHSEED": "0",
-            "COLUMNS": "1000",  # pytest truncates the lines of a narrow report
+            "COLUMNS": "1000",  # otherwise pytest truncates the lines
         }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would recompile
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each run recompiles
         quiet = ("-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider")
         with self._lock:
             if self._is_ended:
@@ -122,7 +126,7 @@ def _copy(source, target):
 
 
 def _kill(process):
-    """Kill the process and its children, if any still run."""
+    """Kill the process and its children, as far as they are still running."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

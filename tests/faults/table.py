@@ -1,4 +1,4 @@
-"""Reads planted faults from the tables in this folder, one per package of safeconsumer."""
+"""Reads the faults to plant from this folder, which has a table for each package."""
 
 import ast
 import functools
@@ -20,18 +20,20 @@ class UnplantableError(Exception):
 @frozen(kw_only=True)
 class Fault:
     """
-    One change of the package, which at least one test must detect.
+    One change to the package, which at least one test must detect.
 
     Attributes:
-        id: a name that stays the same when the fault is adapted to new code.
-        file: the path of the changed file, relative to ``safeconsumer/``.
-        function: the changed function with its class, as in ``FetchWait.end``.
+        id: a name that does not change when the fault is adapted to new code.
+        file: the path of the file to change, relative to ``safeconsumer/``.
+        function: the function to change, with its class, as in ``FetchWait.end``.
         old: the text to replace; it occurs exactly once in the function.
-        new: the replacement of ``old``.
+        new: the text that replaces ``old``.
         tests: the tests that are expected to kill the fault; they run first.
         suite: the tests that run if ``tests`` do not kill the fault.
-        equivalent: the reason why no program can notice the change, if there is one.
-        hangs: whether the fault counts as killed when the tests exceed the limit.
+        equivalent: the reason why no program can notice the change; empty if programs
+            can.
+        hangs: whether the fault also counts as killed if the tests run into the time
+            limit.
     """
 
     id: str
@@ -49,10 +51,11 @@ class Fault:
 
     def planted(self, text):
         """
-        Return the file's text with the fault in it.
+        Return the file's text with the fault planted in it.
 
         Raises:
-            UnplantableError: the function is missing, or its text has changed.
+            UnplantableError: the function does not exist, or its text no longer has
+                ``old``.
         """
         lines = text.splitlines(keepends=True)
         found = _places(text).get(self.function, ())
@@ -71,7 +74,7 @@ class Fault:
 
 
 def faults(packages):
-    """Return the planted faults of these packages."""
+    """Return the faults to plant in these packages."""
     return [fault for one in packages for fault in _in_table(FOLDER / f"{one}.toml")]
 
 
@@ -83,8 +86,8 @@ def _in_table(path):
 
 @functools.cache
 def _places(text):
-    # Returns the first and the last line of each function. The result is cached because
-    # many rows change the same file.
+    # Returns the first and the last line number of each function. The result is cached
+    # because many rows change the same file.
     places = {}
     for name, one in _functions(ast.parse(text)):
         places.setdefault(name, []).append((one.lineno - 1, one.end_lineno))
@@ -92,7 +95,7 @@ def _places(text):
 
 
 def _functions(tree, prefix=""):
-    """Yield the functions of a module with their qualified names."""
+    """Yield the functions of a module, each with its qualified name."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef | _Function):
             if not isinstance(node, ast.ClassDef):

@@ -1,9 +1,9 @@
 """
-Makes Hypothesis draw the same examples in every run, or random ones on request.
+Makes Hypothesis draw the same examples in every run, or random examples on request.
 
 With ``--hypothesis-profile=random`` each run draws other examples, prints how to repeat
-a failure, and stores the failure in ``.hypothesis``, so that the next run tries it
-first.
+a failure, and stores the failure in ``.hypothesis``, so that the next run tries the
+failing example first.
 """
 
 import os
@@ -20,7 +20,7 @@ _KEPT = Path(
     or Path(__file__).parents[2] / ".hypothesis"
 )
 
-# A busy machine must not make a test fail.
+# These settings keep a slow example from failing a test on a busy machine.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("repeatable", derandomize=True, database=None, **_PATIENT)
 settings.register_profile(
@@ -33,17 +33,18 @@ settings.register_profile(
 
 
 def by_day(count):
-    """Let a test draw this many examples, or Hypothesis's default in a random run."""
+    """Return settings for this many examples; a random run uses Hypothesis's default."""
     is_random = settings.get_current_profile_name() == "random"
     return settings() if is_random else settings(max_examples=count)
 
 
 def make_repeatable():
     """
-    Make each test draw the same examples, whichever tests share its process.
+    Make each test draw the same examples, no matter which tests share its process.
 
     Hypothesis also draws constants that occur in the loaded modules. With several
-    workers the loaded modules differ from run to run, even for a "derandomized" test.
+    workers the loaded modules, and thus the examples, differ from run to run, even for
+    a "derandomized" test.
     """
     settings.load_profile("repeatable")
     # Hypothesis has no setting for this. If the attribute is renamed, this line raises

@@ -1,4 +1,4 @@
-"""Makes virtual environments with other packages, once per user."""
+"""Makes virtual environments with other packages; each user keeps them between runs."""
 
 import hashlib
 import sys
@@ -12,7 +12,7 @@ _TIMEOUT = 300.0
 
 
 def python_of(requirement):
-    """Return an interpreter with these packages; the first call installs them."""
+    """Return an interpreter that has these packages; the first call installs them."""
     folder = _folder(requirement)
     if not folder.is_dir():
         _make(folder, requirement)
@@ -20,7 +20,7 @@ def python_of(requirement):
 
 
 def packages_of(requirement):
-    """Return the folder of these packages, for another interpreter's path."""
+    """Return the folder with these packages, for use in another interpreter's path."""
     (found,) = python_of(requirement).parents[1].glob("lib/python*/site-packages")
     return found
 
@@ -33,8 +33,8 @@ def _folder(requirement):
 
 
 def _make(folder, requirement):
-    # The folder gets its final name only once it is complete. Its scripts contain the
-    # old path, but are not used.
+    # The folder gets its final name only once it is complete. The scripts in the folder
+    # contain its old path, but nothing uses these scripts.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "environment"

@@ -1,12 +1,12 @@
-"""Makes ids for cases of ``pytest.mark.parametrize`` that pytest would only number."""
+"""Makes ids for parameters of ``pytest.mark.parametrize`` that pytest would only number."""
 
 
 def short(value):
     """
-    Return a value's name or the start of its text; None for a text with an address.
+    Return a value's name or the start of its repr; None if the repr has an address.
 
-    The elements of a set are sorted by their texts, because the order of iteration
-    differs between processes. If the function returns None, pytest makes the id.
+    The elements of a set are sorted by their repr, because a set's iteration order
+    differs between processes. If the function returns None, pytest chooses the id.
     """
     if name := getattr(value, "__name__", None):
         return name

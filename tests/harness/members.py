@@ -31,18 +31,18 @@ class Polled:
             end_of(one)
 
     def _poll(self, consumer):
-        # In a simulation a long poll delays the block's exit only in virtual time, and
-        # each poll costs CPU.
+        # In a simulation the polls are long, because each poll costs CPU, while a delay
+        # of the block's exit costs only virtual time.
         milliseconds = 50 if world() is None else 500
         while not self._over.is_set():
             self.keep(consumer.poll(milliseconds))
 
     def keep(self, polled):
-        """Drop the records of a poll."""
+        """Drop the records that a poll returned."""
 
 
 def is_shared_out(consumers, partitions):
-    """Return whether each partition has exactly one owner, and each consumer owns some."""
+    """Return whether each partition has one owner, and each consumer owns a partition."""
     owned = [one.assignment() for one in consumers]
     return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
         partitions
@@ -61,12 +61,13 @@ def has_positions(consumer):
 
 class Librdkafka:
     """
-    A group member on confluent-kafka, which one thread polls.
+    A group member that uses confluent-kafka; only one thread polls it.
 
     Attributes:
         records: the partition and offset of every received record.
-        owned: the member's partitions after the last poll. The attribute exists because
-            librdkafka blocks other threads that call ``assignment()``.
+        owned: the member's partitions after the last poll. Tests read this attribute
+            because a call of ``assignment()`` on another thread would block in
+            librdkafka.
     """
 
     def __init__(self, broker, group, topic, assignor):

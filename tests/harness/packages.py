@@ -9,7 +9,7 @@ DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 
 
 def build(folder, kind, **environment):
-    """Build a wheel or an sdist; return the file and the output."""
+    """Build a wheel or an sdist; return the built file and the build's output."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     command = ["-m", "hatchling", "build", "-t", kind, "-d", folder]
     env = inherited | environment
@@ -19,7 +19,8 @@ def build(folder, kind, **environment):
     return built, done.stdout + done.stderr
 
 
-# Python, a build of the site, and an editable installation make these files.
+# Python, a build of the site, and an editable installation create files and folders
+# with these names.
 MADE = {"__pycache__", "generated"}
 COMPILED = ".so"
 

@@ -1,5 +1,5 @@
 """
-Polls a consumer on this thread until a condition holds, with a time limit.
+Polls a consumer on the calling thread until a condition holds or a time limit passes.
 
 :func:`poll_all_until` polls several consumers, each on its own thread.
 :class:`tests.harness.members.Polled` polls in the background.
@@ -15,7 +15,7 @@ def poll_until(consumer, condition, *, got=None, limit=LIMIT):
     """
     Poll until the condition holds; return the received offsets by partition.
 
-    If ``got`` is given, the function adds the offsets to it.
+    If the caller passes ``got``, the function adds the offsets to ``got``.
     """
     got = {} if got is None else got
     for _ in repeat_until(condition, "the expected records", limit, seen=lambda: got):
@@ -27,7 +27,8 @@ def poll_all_until(consumers, condition, *, limit=LIMIT):
     """
     Poll consumers, each on its own thread, until a condition holds; return the records.
 
-    The test kit's own call has a limit in real seconds, which a busy machine exceeds.
+    The test kit's own ``poll_all_until`` has a limit in real seconds, which a busy
+    machine would exceed.
     """
     bound = Bound(limit)
 
@@ -56,7 +57,8 @@ def read(consumer, count, limit=20.0):
 
     what = f"{count} records"
     for _ in repeat_until(are_there, what, limit, seen=lambda: len(records)):
-        # The timeout is long, because kafka-python forgets a join that outlasts a poll.
+        # The timeout is long, because kafka-python forgets a join that takes longer
+        # than the poll.
         for batch in consumer.poll(5_000).values():
             records.extend(batch)
     return records

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def module(name, *arguments):
-    """Return the command that runs a module of this suite."""
+    """Return the command that runs a module of this test suite."""
     return [sys.executable, "-m", name, *arguments]
 
 
@@ -33,11 +33,12 @@ class Process:
     """
     A program that reads lines from stdin and writes lines to stdout.
 
-    The context manager kills the program. The thread that creates the object must live
-    as long as the program should, because the program dies with that thread.
+    Leaving the context manager kills the program. The thread that creates the object
+    must outlive the program, because the program is killed when that thread ends.
 
     Attributes:
-        lines: the program's lines so far, without those that :meth:`take` has returned.
+        lines: the lines that the program has printed so far, except those that
+            :meth:`take` has returned.
     """
 
     def __init__(self, command, *, read=str.rstrip, log=None, env=None):
@@ -89,7 +90,7 @@ class Process:
             stdin.flush()
 
     def take(self, limit):
-        """Wait for the oldest line, and remove it; return None at the end of the output."""
+        """Wait for the next line, remove it and return it; None at the end of the output."""
         bound = Bound(limit)
         with self._changed:
             while not self._changed.wait_for(
@@ -101,7 +102,7 @@ class Process:
             return self.lines.pop(0) if self.lines else None
 
     def last(self, key):
-        """Return the newest value of a key in the lines; None if no line has the key."""
+        """Return a key's value in the newest line that has the key; None without one."""
         return next((one[key] for one in reversed(self.lines) if key in one), None)
 
     # ------------------------------------------------------------ its life
@@ -131,12 +132,12 @@ class Process:
                 self._popen.stdin.close()
 
     def end(self, limit=END_LIMIT):
-        """Close the program's stdin, and wait for the exit; False if it had to be killed."""
+        """Close the program's stdin, and wait for its exit; return False if it was killed."""
         self.begin_to_end()
         return self.wait(limit)
 
     def wait(self, limit=END_LIMIT):
-        """Wait until the program exits; return False if it had to be killed."""
+        """Wait until the program exits; kill it at the limit, and return False if so."""
         try:
             code_of(self._popen, limit)
         except subprocess.TimeoutExpired:
@@ -146,7 +147,7 @@ class Process:
         return True
 
     def _clear_up(self):
-        self._popen.wait()  # without a limit: the program has exited or was killed
+        self._popen.wait()  # needs no limit: the program has exited or was killed
         with contextlib.suppress(NotReachedError):  # a child may keep the pipe open
             end_of(self._listener, END_LIMIT)
         self.begin_to_end()
@@ -191,8 +192,8 @@ def ran(*command, timeout=LIMIT, check=False, **how):
     ``timeout=None`` means no time limit.
 
     Raises:
-        TimeoutExpired: the program was killed at the limit, which does not count waits
-        for a core.
+        TimeoutExpired: the program was killed at the limit; time spent waiting for a
+            core does not count.
     """
     arguments, given = [str(one) for one in command], how.pop("input", None)
     pipes = (
@@ -220,10 +221,10 @@ def ran_python(*arguments, **how):
 @contextlib.contextmanager
 def begun(command, **how):
     """
-    Run a program; after the block, which must tell it to stop, wait until it exits.
+    Run a program, which the block must tell to stop; then wait until it exits.
 
-    The program is killed if it does not exit in time or if the block fails. Otherwise
-    the test would wait for the program beyond pytest's time limit.
+    The program is killed if it does not exit in time or if the block fails. Without the
+    kill the test would wait for the program beyond pytest's time limit.
 
     Raises:
         TimeoutExpired: the program had to be killed.
@@ -239,7 +240,7 @@ def begun(command, **how):
 
 @contextlib.contextmanager
 def logged(command, log, env=None):
-    """Run a program with its output in a file; kill it and its children at the end."""
+    """Run a program that logs to a file; kill it and its children after the block."""
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: S603 - our own command line
             tied_to_us(list(command)),

@@ -11,10 +11,10 @@ _FLUSH = 5.0
 
 def write(producer, records, limit=LIMIT):
     """
-    Write records, given by their arguments of ``send``; return their metadata in order.
+    Write records, given as arguments for ``send``; return their metadata in order.
 
-    The records of a partition form one batch if they fit, because no record is sent
-    before the last one is queued.
+    The records of a partition form one batch if they fit into one, because the producer
+    sends nothing before the last record is queued.
     """
     config = producer._accumulator.config
     before = config["linger_ms"]
@@ -28,19 +28,19 @@ def write(producer, records, limit=LIMIT):
 
 
 def numbered(topic, *counts):
-    """Yield the given numbers of records for the partitions, with values from 0 on."""
+    """Yield this many records for each partition; their values count up from 0."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}
 
 
 def produce(producer, topic, *counts, limit=LIMIT):
-    """Write :func:`numbered` records, the first count to partition 0, the next to 1, …."""
+    """Write :func:`numbered` records; the first count is for partition 0, and so on."""
     write(producer, numbered(topic, *counts), limit)
 
 
 def filled(clients, partitions=2, records=20):
-    """Make a new topic with this many records in each partition; return its name."""
+    """Create a topic with this many records in each partition; return the topic's name."""
     topic = clients.topic(partitions)
     producer = KafkaProducer(**clients._broker.client_config)
     produce(producer, topic, *[records] * partitions)

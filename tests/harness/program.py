@@ -1,4 +1,4 @@
-"""Starts the command ``safeconsumer`` as a user does, in its own process."""
+"""Starts the command ``safeconsumer`` in a process of its own, as a user would."""
 
 import os
 import subprocess
@@ -8,14 +8,15 @@ from tests.harness.brokers.java import tied_to_us
 from tests.harness.processes import ROOT, ran
 
 START = "from safeconsumer.cli.main import main; main()"
-# A shell makes its background processes ignore Ctrl-C, and child processes inherit
-# that.
+# A shell makes its background processes ignore Ctrl-C, and their child processes
+# inherit that setting.
 TAKES_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 
 
 def command(*arguments, first=""):
-    """Return the command line; ``first`` is code that runs before the program."""
-    # This code does the same as the installed script, but needs no installation.
+    """Return the command line; ``first`` is Python code that runs before the program."""
+    # This code does the same as the installed script, but works without an
+    # installation.
     code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
     return tied_to_us([sys.executable, "-c", code, *arguments])
 

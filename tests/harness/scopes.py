@@ -1,4 +1,4 @@
-"""Parses scopes of holds without the package's code, which the judge tests."""
+"""Parses the scopes of holds independently of the package's code, which the judge tests."""
 
 import re
 
@@ -11,5 +11,5 @@ def covers(scope, tp):
 
 
 def short(*partitions):
-    """Return partitions in the notation of the contract."""
+    """Return the partitions in the notation of the contract, separated by spaces."""
     return " ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))

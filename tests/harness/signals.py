@@ -1,4 +1,4 @@
-"""Installs real signal handlers for a test, such as one that raises at a given place."""
+"""Installs real signal handlers for a test, for example to raise at a given place."""
 
 import signal
 import sys
@@ -17,16 +17,16 @@ def handled_by(handler, number=SIGNAL):
 
 
 def send():
-    """Send the signal; the handler has run when the function returns."""
+    """Send the signal to this process; its handler has run before this function returns."""
     signal.raise_signal(SIGNAL)
 
 
 class Places:
     """
-    Makes one call, and another call in a signal handler at a place of the first call.
+    Makes one call, and interrupts it at a chosen place with a signal handler's call.
 
-    A place is a point where Python may call a signal handler. A place does not stop
-    other threads.
+    A place is a point where Python may call a signal handler. Other threads keep
+    running while the handler runs.
 
     Args:
         inside: prefixes of file names; only the functions of these files have places.
@@ -36,7 +36,7 @@ class Places:
     Attributes:
         place: the place at which the handler ran in the last call; empty if the handler
             did not run.
-        seen: the number of places before that place in the call.
+        seen: the number of places that the call passed before the handler ran.
     """
 
     def __init__(self, inside, is_here=lambda: True):
@@ -49,7 +49,7 @@ class Places:
         self.seen = 0
 
     def reach(self, count, call, come):
-        """Make a call, and call ``come`` in a handler at the n-th place, if there is one."""
+        """Make a call; a handler calls ``come`` at its n-th place if the call gets there."""
         self._wanted, self.place, self.seen = count, "", 0
         with handled_by(lambda *_: come()):
             sys.setprofile(self._look)
@@ -80,14 +80,14 @@ class Places:
             self._kinds[name] = kind
         if kind != "between":
             return kind
-        # A frame of contextlib has places only if a function of an inside file called
-        # it.
+        # A frame of contextlib has places only if its caller is a function in one of
+        # the ``inside`` files.
         caller = frame.f_back
         return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
 
 class Interrupts(Places):
-    """Raises an exception in a signal handler, at any place of a call."""
+    """Raises an exception in a signal handler at a chosen place of a call."""
 
     def __init__(self, inside, is_here=lambda: True, kind=TimeLimitError):
         super().__init__(inside, is_here)
@@ -95,9 +95,9 @@ class Interrupts(Places):
 
     def at(self, count, call):
         """
-        Raise at the n-th place of a call, counted from 0; return whether there is one.
+        Raise at the n-th place of a call, counted from 0; return whether that happened.
 
-        The call must then raise the handler's exception, and no other.
+        If the handler raised, the call must raise exactly that exception.
         """
         raised = None
         try:

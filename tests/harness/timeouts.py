@@ -1,9 +1,9 @@
 """
-Lets a test outlast pytest's time limit on a busy machine.
+Lets a test run longer than pytest's time limit on a busy machine.
 
-pytest's limit is meant for tests that hang. Once the limit has passed, a test may run
-for up to a minute more, without counting the seconds for which its threads wait for a
-core.
+pytest's limit is meant to stop tests that hang. Once the limit has passed, a test may
+run for up to one more minute, in which the time that its threads spend waiting for a
+core does not count.
 """
 
 import signal
@@ -20,14 +20,14 @@ _EVERY = 1.0
 
 
 class Alarm:
-    """A handler of the signal with which pytest-timeout stops a test."""
+    """A handler for the signal with which pytest-timeout stops a test."""
 
     def __init__(self, end, make_bound, limit):
         self._end, self._make = end, partial(make_bound, limit)
         self._bound = None
 
     def __call__(self, number, frame):
-        """Stop the test if its second limit has passed, too; otherwise check again later."""
+        """Stop the test if its second limit has also passed; otherwise check again later."""
         __tracebackhide__ = True
         if self._bound is None:
             self._bound = self._make()
@@ -38,13 +38,14 @@ class Alarm:
 
 
 def _real_clock():
-    # A test may hang in a simulated world, and thereby stop that world's clock.
+    # The limit needs a real clock, because a test that hangs in a simulated world stops
+    # the clock of that world.
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_timeout_set_timer(settings):
-    """Wrap the signal handler of pytest-timeout, which cancels the timer itself."""
+    """Wrap pytest-timeout's signal handler; pytest-timeout still cancels the timer."""
     is_set = yield
     is_main = threading.current_thread() is threading.main_thread()
     if settings.method == "signal" and is_main:

@@ -1,4 +1,4 @@
-"""Tries the reusable cases with a client, and lists the known verdicts."""
+"""Runs the reusable cases on a client, and lists the known verdicts."""
 
 from enum import StrEnum
 from functools import partial
@@ -20,7 +20,7 @@ _TRIES = 3
 
 
 class Verdict(StrEnum):
-    """The verdict on a client in a case."""
+    """The verdict on a client in one case."""
 
     PASSES = "passes"
     LEAKS = "leaks"
@@ -32,9 +32,10 @@ class Verdict(StrEnum):
 @frozen(kw_only=True)
 class Outcome:
     """
-    The verdict on one client in one case, with the text of the case's error.
+    The verdict on one client in one case, with the error that the case raised.
 
-    ``ABSENT``: the client lacks a call. ``UNCLEAR``: the situation did not occur.
+    ``ABSENT``: the client does not have a method that the case calls. ``UNCLEAR``: the
+    situation did not occur.
     ``starved``: the client delivered no records after a resume.
     """
 
@@ -47,11 +48,11 @@ class Outcome:
 
 def tried(one, lab, client):
     """
-    Try one case, and close the consumers that the case left open.
+    Run one case, and close the consumers that the case left open.
 
-    A case whose situation does not occur is tried up to three times, and the outcome
-    has the reasons. Our consumer has only one try, because a failed join would be a
-    defect of our consumer.
+    If a case's situation does not occur, the case is run up to three times, and the
+    outcome lists the reasons. A case runs only once on our consumer, because a failed
+    join would be a defect of our consumer.
     """
     tries = 1 if client == OURS else _TRIES
     found, missed = _judged(one, lab, client), []
@@ -94,7 +95,7 @@ NOT_ABOUT_PAUSING = (
 """The cases in which nothing is paused."""
 
 STOCK = {
-    # kafka-python starves after the resume.
+    # kafka-python delivers no records after the resume.
     "resume-in-mid-batch": Verdict.DIFFERS,
     "five-of-six-resumed": Verdict.DIFFERS,
     "pause-and-resume-around-fetches": Verdict.DIFFERS,
@@ -102,7 +103,7 @@ STOCK = {
     # kafka-python raises a KeyError.
     "pause-of-one-bad-partition-among-good-ones": Verdict.DIFFERS,
     "paused-before-the-first-poll": Verdict.DIFFERS,
-    # kafka-python hangs, or loses records.
+    # kafka-python hangs or loses records.
     "time-limit-at-any-place-of-a-poll": Verdict.DIFFERS,
     # kafka-python uses an offset of the old log as a position in the new one.
     "log-truncated-while-no-member-reads": Verdict.DIFFERS,
@@ -133,7 +134,7 @@ STOCK = {
 
 def is_known(outcome):
     """
-    Return whether an outcome is the known verdict.
+    Return whether an outcome equals the known verdict.
 
     kafka-python may starve after any resume if a fetch was in flight at the pause. Some
     cases force such a fetch; in the other cases the outcome depends on a race.

@@ -1,13 +1,14 @@
 """
-Waits for a condition, with a time limit; the error includes the last observed state.
+Waits for a condition up to a time limit; the error includes the last observed state.
 
-A limit is meant for tests that hang, not for a busy machine. The seconds in which
-threads of the test waited for a core therefore do not count: while other processes use
-all cores, two seconds of imports can take minutes. :mod:`tests.harness.timeouts` does
-the same for pytest's own time limit, which also stops waits without a limit.
+A limit is meant to stop tests that hang; a busy machine must not reach it. The time
+that the test's threads spend waiting for a core therefore does not count: while other
+processes use all cores, imports that need two seconds can take minutes.
+:mod:`tests.harness.timeouts` treats pytest's own time limit in the same way; that limit
+also stops waits that have no limit of their own.
 
-On a busy machine a test that hangs in a busy loop waits for a core, too. No wait
-therefore lasts longer than ten times its limit, or ten minutes if that is more.
+On a busy machine a test that hangs in a busy loop also spends time waiting for a core.
+No wait therefore lasts longer than ten times its limit, or ten minutes if that is more.
 """
 
 import math
@@ -42,9 +43,10 @@ _PROC = Path("/proc")
 
 class NotReachedError(Exception):
     """
-    A test's awaited condition did not hold in time.
+    The condition that a test waited for did not become true in time.
 
-    The class is not an ``AssertionError``, so that no expected failure can hide it.
+    The class is not an ``AssertionError``, so a test that is expected to fail with an
+    ``AssertionError`` cannot hide this error.
     """
 
 
@@ -52,9 +54,9 @@ def core_waits(root=None):
     """
     Return how long each thread of a process and its children has waited for a core.
 
-    The seconds count from the start of the thread; the keys are the kernel's thread
-    ids. A current wait is included only once the thread runs again. The result is empty
-    on a system without Linux's ``/proc``.
+    The keys are the kernel's thread ids; the values are the seconds that the thread has
+    waited since it started. A wait that has not ended yet is not included. The result
+    is empty on a system without Linux's ``/proc``.
     """
     return {
         thread.name: seconds
@@ -65,11 +67,12 @@ def core_waits(root=None):
 
 
 def _family(root):
-    # This search does not find processes whose parent has exited.
+    # This search does not find a descendant whose own parent has exited.
     children = {}
     for one in _listed(_PROC):
         if one.name.isdecimal() and (stat := _read(one / "stat")):
-            # The name of a program may have spaces; the state and the parent follow it.
+            # The program's name, which may contain spaces, is followed by the state and
+            # the parent's id.
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(one.name))
     found = [root]
@@ -101,13 +104,13 @@ def _core_wait(thread):
 
 class Bound:
     """
-    The limit of a wait, which does not count the seconds that threads waited for a core.
+    The limit for a wait, extended by the time that threads spend waiting for a core.
 
-    A bound with the limit None is never reached. In a simulated world no thread waits
-    for a core.
+    With the limit None the bound is never reached. In a simulated world the bound is
+    never extended.
 
     Attributes:
-        starved: the seconds that do not count, summed over all threads.
+        starved: the seconds by which the bound is extended, summed over all threads.
     """
 
     def __init__(self, limit=LIMIT, *, clock=None, waits=None):
@@ -130,7 +133,7 @@ class Bound:
     def _count(self, waits):
         if self._seen is not None:
             self.starved += sum(
-                # the kernel may reuse a thread's id, whose seconds then restart at 0
+                # if the kernel reuses a thread id, the seconds restart at 0
                 max(0.0, seconds - self._seen.get(thread, 0.0))
                 for thread, seconds in waits.items()
             )
@@ -142,7 +145,7 @@ class Bound:
 
 
 def repeat_until(condition, what, limit=LIMIT, *, seen=None):
-    """Yield between checks of a condition until it holds; raise at the limit."""
+    """Yield after each failed check of a condition; raise an error at the limit."""
     bound = Bound(limit)
     while not condition():
         if bound.is_over():
@@ -157,9 +160,10 @@ def _state(seen):
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
     """
-    Return once a condition holds that depends on other threads or processes.
+    Wait until a condition holds that other threads or processes make true.
 
-    If pytest's time limit passes first, its error has a note with the last state.
+    If pytest's time limit stops the test first, a note with the last state is added to
+    pytest's error.
     """
     for _ in repeat_until(condition, what, limit, seen=seen):
         try:
@@ -170,27 +174,27 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 
 
 def end_of(thread, limit=LIMIT):
-    """Return once a thread, or a process of multiprocessing, has finished."""
+    """Wait until a thread, or a process from ``multiprocessing``, has finished."""
     wait_for(lambda: not thread.is_alive(), f"the end of {thread.name}", limit)
 
 
 def code_of(process, limit=END_LIMIT):
     """
-    Return the exit code of a program once it has exited.
+    Wait until a program has exited, and return its exit code.
 
     Raises:
-        TimeoutExpired: the program still runs at the limit, which does not count waits
-        for a core.
+        TimeoutExpired: the program still runs at the limit; time spent waiting for a
+            core does not count.
     """
     return _in_turns(process.wait, limit)
 
 
 def output_of(process, limit=LIMIT, given=None):
     """
-    Return the output of a program, as ``communicate`` does, once it has exited.
+    Wait until a program has exited, and return its output as ``communicate`` does.
 
     Raises:
-        TimeoutExpired: as for :func:`code_of`.
+        TimeoutExpired: under the same condition as in :func:`code_of`.
     """
     unsent = [given]
 
@@ -220,7 +224,7 @@ def _in_turns(wait, limit):
 
 
 def retried(call, *refusals, limit=LIMIT):
-    """Repeat a call until it raises none of these errors; return the result."""
+    """Repeat a call while it raises one of these errors; return its result."""
     bound = Bound(limit)
     while True:
         try:

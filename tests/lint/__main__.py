@@ -1,7 +1,7 @@
 """
-``python -m tests.lint``: finds errors and odd words in pages, sources and commits.
+``python -m tests.lint``: finds errors and odd wording in pages, sources and commits.
 
-The program prints every finding; its exit status is 1 if there are any.
+The program prints all findings; its exit status is 1 if it has found any.
 """
 
 import sys
@@ -10,7 +10,7 @@ from tests.lint import examples, figures, history, names, prose
 
 
 def findings():
-    """Yield the findings of all the linters."""
+    """Yield the findings of all linters."""
     for part in (prose, names, examples, figures, history):
         yield from part.findings()
 

@@ -1,4 +1,4 @@
-"""Finds versions, counts and tables on pages that differ from the code and the settings."""
+"""Finds versions, counts and tables on pages that do not match the code or the settings."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ _COUNTS = {4: "four", 5: "five", 6: "six"}
 
 
 def findings():
-    """Yield a fault for every version, count and table that differs from its source."""
+    """Yield a fault for each version, count and table that does not match its source."""
     yield from _pythons()
     yield from _kafkas()
     yield from _sparks()

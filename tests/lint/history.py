@@ -1,8 +1,8 @@
 """
-Finds odd subjects of commits that are not on main yet.
+Finds oddly worded subjects of commits that are not on main yet.
 
-The list of words is short, and covers only a part of CONTRIBUTING's rule: the subject
-of a sentence is a thing with a name, and the verb is what that thing does.
+The list of words is short and enforces only a part of CONTRIBUTING's rule that the
+subject of a sentence is a thing with a name, and the verb is what that thing does.
 """
 
 import re
@@ -18,7 +18,7 @@ _UNFINISHED = re.compile(r"wip\b", re.IGNORECASE)
 
 
 def findings():
-    """Yield the faults of the commits that the checkout adds to main."""
+    """Yield the faults in the commits that the checkout adds to main."""
     base = next(filter(None, map(_known, ("origin/main", "main"))), None)
     if base is not None:
         subjects = _git("log", "--no-merges", "--format=%s", f"{base}..HEAD")
@@ -26,7 +26,7 @@ def findings():
 
 
 def subject_faults(subjects):
-    """Yield a fault for each odd commit subject."""
+    """Yield a fault for each oddly worded, overlong or unprefixed commit subject."""
     for one in subjects:
         if len(one) > _LENGTH:
             yield f"commit of over {_LENGTH} characters: {one}"

@@ -1,4 +1,4 @@
-"""Finds names of missing files, modules and methods on pages and in scripts."""
+"""Finds pages and scripts that name missing files, modules or methods."""
 
 import ast
 import re
@@ -39,7 +39,7 @@ def links(page, text):
 
 
 def lost(text):
-    """Yield each path of a test or script, and each module to run, that does not exist."""
+    """Yield each named path of a test or script, and each named module, that is missing."""
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
         if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
             yield name
@@ -56,7 +56,7 @@ def lost(text):
 
 
 def _lost_files(page):
-    """Yield missing files; a name without a folder is in the folder of the name before it."""
+    """Yield missing files; a bare file name belongs to the folder of the previous name."""
     for line in page.splitlines():
         cell, folder = line.split("|")[1] if line.startswith("| ") else "", Path()
         for name in re.findall(r"`([\w/]+\.py)`", cell):
@@ -67,7 +67,7 @@ def _lost_files(page):
 
 
 def _lost_methods(page):
-    """Yield missing methods; in a list of methods only the first one names its class."""
+    """Yield missing methods; in a list of methods only the first method names the class."""
     known = _classes()
     code = " ".join(re.findall(r"`([^`\n]+)`", page))
     named = re.findall(r"\b([A-Z]\w+)\.([a-z_]\w*)", code)
@@ -78,7 +78,7 @@ def _lost_methods(page):
 
 
 def _classes():
-    """Return the classes of the package, and the names of the members of each."""
+    """Return the package's classes, each with the names of its members."""
     found = {}
     for file in _PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

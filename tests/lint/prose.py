@@ -1,11 +1,10 @@
 """
 Finds the most common faults of English in pages, docstrings, comments and names.
 
-On pages the linter skips code, tables, headings and comments. It reports that a
-sentence lacks a verb if none of its words can be a verb. That rule gives few false
-alarms, but misses some fragments. In docstrings the linter checks only phrases and the
-first line of a module, because the description of a class or an attribute may lack a
-verb.
+On pages the linter skips code, tables, headings and comments. The linter reports a
+missing verb if no word of a sentence can be a verb. This rule gives few false alarms,
+but misses some fragments. In docstrings the linter checks only phrases and the first
+line of a module, because the description of a class or an attribute may lack a verb.
 """
 
 import ast
@@ -18,7 +17,7 @@ from tests.harness.docs.pages import ROOT
 
 _GENERATED = ROOT / "docs" / "generated"
 
-# Phrases that no colleague would say aloud, each with its replacement.
+# Phrases that nobody would say aloud, each with a better one.
 PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or `None`",
     r"said of": "a ... is called",
@@ -26,7 +25,7 @@ PHRASES = {
     r"roused": "woken",
 }
 
-# Phrases to avoid in docstrings; the list is longer than the one for pages.
+# Phrases to avoid in docstrings; this list is longer than the list for pages.
 DOCSTRING_PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or ``None``",
     r"said of": "a ... is called, or is reported",
@@ -40,16 +39,18 @@ DOCSTRING_PHRASES = {
     r"becomes? of": "happens to",
     r"is no good": "is not acceptable",
 }
-# Names and commit subjects must not contain these words, which do not describe programs.
+# Names and commit subjects must not contain these words, because the words do not
+# describe programs.
 ODD_WORDS = re.compile(
     r"(?:\b|_)(told|untold|heard|roused|anew|whoever|news|loud|wish|stint|bites?|bared)"
     r"(?:\b|_)"
 )
 _NAMELESS_TEST = re.compile(r"test_(?:what|who|whose|nobody|nothing|it|there)_")
-# A module's first line describes what the module does.
+# A module's docstring must not begin with these words, because its first line says what
+# the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
-# A section of a docstring with an entry for each name; continuation lines are indented.
+# A docstring section that has an entry for each name; continuation lines are indented.
 _SECTION = re.compile(r"^(?:Args|Attributes):\n((?: {4}.+\n?)+)", re.MULTILINE)
 _UNINDENTED = re.compile(r"^ {4}(?!\*{0,2}\w+:(?: |$))(?! ).+", re.MULTILINE)
 _PYTHON_CODE = re.compile(r":\w+:`[^`]*`|``[^`]*``")
@@ -63,7 +64,7 @@ _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.) ")
 _LABEL = re.compile(r"(?:\w+ ){0,3}\w+: ")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z*_(])")
 
-# Verbs without the ending "s" or "ed"; and words that are verbs at the start of a
+# Verbs that do not end in "s" or "ed", and words that are verbs at the start of a
 # sentence but may be nouns elsewhere.
 _VERBS = frozenset(
     re.findall(
@@ -87,7 +88,7 @@ _FEWEST_WORDS = 3
 
 
 def findings():
-    """Yield the faults in README, the contract, the site's pages, package and tests."""
+    """Yield the faults in README, contract, the site's pages, the package and its tests."""
     for file in _files():
         find = source_faults if file.suffix == ".py" else faults
         for fault in find(file.read_text("utf-8")):
@@ -108,7 +109,7 @@ def _files():
 
 
 def faults(text):
-    """Yield each fault of a page, with the faulty sentence."""
+    """Yield each fault on a page, with the sentence that has the fault."""
     for sentence in sentences(text):
         for phrase, better in PHRASES.items():
             found = re.search(rf"\b{phrase}\b", sentence, re.IGNORECASE)
@@ -155,7 +156,7 @@ def _given(node):
 
 
 def docstring_faults(source):
-    """Yield each fault in the docstrings of a Python file, with the faulty sentence."""
+    """Yield each fault in a Python file's docstrings, with the sentence that has it."""
     for text, is_of_module in docstrings(source):
         if is_of_module and _RIDDLE.match(text):
             yield f"say what the module does: {text.splitlines()[0]}"
@@ -176,7 +177,7 @@ def _phrase_faults(text):
 
 
 def docstrings(source):
-    """Yield each docstring of a Python file, and whether the docstring is the module's."""
+    """Yield each docstring of a Python file, and whether it belongs to the module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(
             node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -187,7 +188,7 @@ def docstrings(source):
 
 
 def sentences(text):
-    """Yield the sentences of running text and of lists, each on one line."""
+    """Yield the sentences of a page's running text and lists, each as one line."""
     bare = _LINK.sub(r"\1", _COMMENT.sub("", _FENCE.sub("", text)))
     for block in re.split(r"\n\s*\n", _blocks(bare)):
         line = " ".join(_CODE.sub("`x`", block).split())
@@ -195,7 +196,7 @@ def sentences(text):
 
 
 def _blocks(text):
-    # Each list item is a block; tables and headings are dropped.
+    # Makes each list item a block of its own; drops tables, headings and quotations.
     lines = (line for line in text.splitlines() if not re.match(r"\s*(\||#|>)", line))
     return "\n".join(
         f"\n{_BLOCK_START.sub('', line)}" if _BLOCK_START.match(line) else line
@@ -204,7 +205,7 @@ def _blocks(text):
 
 
 def has_verb(sentence):
-    """Return whether a word of the text may be a verb, or the text is not a sentence."""
+    """Return whether a text has a word that may be a verb, or is not a sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True
     words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())

@@ -1,7 +1,8 @@
 """
-Tries typical queries on the search page of a built site.
+Tries typical queries on the search page of the built site.
 
-The site's own search scripts run in Node.js. Without Node.js the module tries no query.
+The module runs the site's own search scripts in Node.js. Without Node.js it does
+nothing.
 """
 
 import json
@@ -23,10 +24,11 @@ FIRST = {
     "commit in a rebalance listener": "how-to/rebalance-listeners",
     "reset offsets": "how-to/reset-offsets",
 }
-# Queries that match guides and design pages; all guides must precede the design pages.
+# Queries that match both guides and design pages; all guides must come before the
+# design pages.
 BOTH = ("rebalance listener", "assignment", "lag", *FIRST)
 
-# Substitutes for the parts of a browser that the scripts use.
+# These objects replace the parts of a browser that the scripts use.
 _SEARCH = """
 const document = {getElementById: () => null, addEventListener: () => null};
 const window = globalThis, localStorage = {setItem: () => null};
@@ -58,7 +60,7 @@ def pages_by_query(node, site):
 
 
 def findings(pages):
-    """Yield a fault for each query whose first results are the wrong pages."""
+    """Yield a fault for each query that does not find the right pages first."""
     for query, found in pages.items():
         right = FIRST.get(query)
         if right is not None and found[:1] != [right]:

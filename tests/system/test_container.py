@@ -1,4 +1,4 @@
-"""Tests the test kit's fixtures, and a pause, with a broker of testcontainers."""
+"""Tests the test kit's fixtures and a pause with a broker from testcontainers."""
 
 import gc
 
@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kafka_broker():
-    """Lend the container that docs/how-to/test-your-code.md shows; pull a missing image."""
+    """Yield the container that docs/how-to/test-your-code.md shows; pull a missing image."""
     from docker.errors import DockerException  # noqa: PLC0415 - half a second
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
     from testcontainers.kafka import KafkaContainer  # noqa: PLC0415
@@ -29,7 +29,7 @@ def kafka_broker():
         pytest.skip(f"no Docker engine answers: {error}")
     with KafkaContainer() as container:
         yield container
-    gc.collect()  # sockets that the container left open are no error here
+    gc.collect()  # sockets that the container left open do not fail the test
 
 
 def test_pause_survives_a_rebalance(

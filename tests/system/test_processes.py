@@ -17,7 +17,7 @@ LONG = "time.sleep(600)"
 
 
 def is_alive(pid):
-    """Return whether a process exists and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -26,7 +26,7 @@ def is_alive(pid):
 
 
 def test_program_that_ignores_sigterm_is_killed_when_its_test_fails():
-    """The context manager of ``Popen`` would wait for the program forever."""
+    """``Popen``'s own context manager would wait for the program forever."""
     deaf = [sys.executable, "-c", f"{DEAF}print('up', flush=True); {LONG}"]
 
     def outlives():
@@ -43,7 +43,7 @@ def test_program_that_ignores_sigterm_is_killed_when_its_test_fails():
 
 
 def test_children_of_an_exited_program_are_killed(tmp_path):
-    """A Spark driver that dies, for example, leaves its workers running."""
+    """For example, a Spark driver that dies leaves its workers running."""
     log = tmp_path / "log"
     with logged(["sh", "-c", "sleep 600 & echo $!"], log) as program:
         code_of(program)
@@ -53,7 +53,7 @@ def test_children_of_an_exited_program_are_killed(tmp_path):
 
 
 def test_broker_data_of_killed_tests_are_removed(tmp_path):
-    """The data of each broker occupy some 10 MB of memory until the machine restarts."""
+    """Each broker's data would otherwise use some 10 MB of memory until the next reboot."""
     program = (
         "import os, sys; from pathlib import Path; "
         "from tests.harness.brokers.java import folder_for_data; "
@@ -73,7 +73,7 @@ sleep 600
 
 
 def test_terminated_ci_run_terminates_all_its_steps(tmp_path):
-    """Without a trap a shell would wait for one step, and leave parallel steps running."""
+    """Without a trap the shell would wait for one step and leave the others running."""
     for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""Tests how benchmarks find the last landed state, and which code each arm runs."""
+"""Tests how benchmarks find the state that landed last, and which code each arm runs."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def clone(tmp_path):
     return tmp_path
 
 
-def test_commit_of_main_is_compared_with_the_day_before(clone):
+def test_commit_on_main_is_compared_with_a_commit_of_the_day_before(clone):
     """If all commits are younger than a day, the commit is compared with its parent."""
     first = commit(clone, NOW - DAY - 2)
     commit(clone, NOW - DAY + 1)
@@ -47,7 +47,7 @@ def test_commit_of_main_is_compared_with_the_day_before(clone):
 
 
 def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
-    """If there is an origin, its main branch decides: unpushed commits have not landed."""
+    """If there is an origin, its main branch counts; unpushed commits have not landed."""
     pushed = commit(clone, NOW)
     git(clone, "checkout", "-q", "-b", "work")
     commit(clone, NOW + 1)
@@ -59,7 +59,7 @@ def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
 
 
 def test_arm_imports_the_package_of_its_state(tmp_path):
-    """The arm imports the benchmarks from this checkout."""
+    """The arm still imports the benchmarks from this checkout."""
     (tmp_path / "safeconsumer.py").touch()
     code = "import safeconsumer, tests.bench.memory; print(safeconsumer.__file__)"
     command = [sys.executable, "-c", code]

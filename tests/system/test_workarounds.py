@@ -1,11 +1,11 @@
 """
 Tests that kafka-python still has the defects for which this package has workarounds.
 
-The pages in design/ list these defects, and a test runs the stock client for each. If
-such a test fails, upstream has repaired the defect, and the workaround and its row in
-the table can be removed. Most of these tests are tests of our own consumer in the
-simulated world that the stock client must fail (``stock_fails``). This module has the
-other tests.
+The pages in design/ list these defects. For each defect a test shows that the stock
+client has it. If such a test fails, upstream has repaired the defect; the workaround
+and the defect's row in the table can then be removed. Most of these tests are tests for
+our own consumer in the simulated world, which the stock client must fail
+(``stock_fails``). This module has the remaining tests.
 """
 
 import gc
@@ -56,10 +56,10 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 """
 
 
-@pytest.mark.timeout(180)  # the process must start, and then stops its own loop
+@pytest.mark.timeout(180)  # the process needs time to start, and stops its own loop
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_stock_poll_after_an_unreadable_batch_never_returns(kind):
-    """The poll keeps iterating over a batch whose generator has raised."""
+    """The poll keeps iterating over a batch although the batch's generator has raised."""
     done = ran_python("-W", "ignore", "-c", _STOCK, kind, timeout=150)
     assert (done.stdout, done.stderr) == ("raised\nspins\n", "")
 
@@ -71,7 +71,7 @@ def logged(caplog):
 
 
 def test_stock_clients_log_passwords(logged):
-    """Upstream logs every request that it sends, and the settings of admin clients."""
+    """Upstream logs every request that it sends, and the settings of its admin clients."""
     secret = "guess-71d2ba90"  # noqa: S105 - the test searches for this text
     parser = KafkaProtocol(client_id="me")
     login = b"member\0member\0" + secret.encode()
@@ -90,7 +90,7 @@ def test_stock_clients_log_passwords(logged):
 @of_our_connections
 @pytest.mark.parametrize("way", WAYS)
 def test_stock_client_leaves_a_socket_to_the_garbage_collector(way):
-    """The handshake fails or is cut short, or the connection is closed with unsent bytes."""
+    """The client is closed while it connects, during the handshake, or with unsent bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server, resource_warnings() as found:
         way(KafkaNetClient, server)
         gc.collect()
@@ -98,8 +98,8 @@ def test_stock_client_leaves_a_socket_to_the_garbage_collector(way):
 
 
 @simulated(seeds=1)
-def test_stock_client_without_topic_creation_requests_the_creation_of_topics(lab):
-    """``allow_auto_create_topics=False`` does not reach the request."""
+def test_stock_client_requests_topic_creation_even_if_that_is_disabled(lab):
+    """The request ignores the setting ``allow_auto_create_topics=False``."""
     asked = []
     lab.cluster.on_request = lambda entry, message: (
         asked.append(message.body.allow_auto_topic_creation)

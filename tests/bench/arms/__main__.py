@@ -1,4 +1,4 @@
-"""Runs one arm of a measurement: reads steps from stdin, writes results to stdout."""
+"""Runs one arm of a measurement; reads steps from stdin and writes results to stdout."""
 
 import gc
 import importlib
@@ -7,8 +7,8 @@ import os
 import sys
 import traceback
 
-# The program imports only the module of its arm, because every other module would add
-# to the measured memory.
+# The program imports only the module that its arm needs, because every other module
+# would add to the measured memory.
 _ARMS = {
     "reader": ("clients", "Reader"),
     "working": ("working", "Working"),
@@ -16,7 +16,7 @@ _ARMS = {
 
 
 def _private_stdout():
-    # The output of libraries must not mix with the answers.
+    # Output from libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
@@ -32,7 +32,7 @@ def _made(name, settings):
 
 
 def main():
-    """Make the arm that the first line names, then perform the step of each later line."""
+    """Make the arm that the first line names; perform the step that each later line names."""
     answers = _private_stdout()
     arm = None
     try:

@@ -1,4 +1,4 @@
-"""Reads a whole topic, or each new record, with one of the compared clients."""
+"""Reads a whole topic, or each new record, with one of the clients that are compared."""
 
 import asyncio
 import gc
@@ -13,47 +13,50 @@ from tests.bench.arms.consumers import make
 from tests.bench.memory import peak_mb, resident_mb
 
 _BOUND = 120.0
-_CHUNK = 2_000  # records to iterate over between two readings of the clock
-# The last fetch of a lap waits at the end of the topic and delays the next lap.
+_CHUNK = 2_000  # records to iterate over before the clock is read again
+# The wait is short, because the last fetch of a lap waits at the end of the topic and
+# delays the next lap.
 _LAST_WAIT_MS = 25
-_PARKED = 500  # records to wait for after a pause
-_PAUSED_FOR = 0.5  # seconds; by default a fetch waits this long at the broker
+_PARKED = 500  # number of records to wait for after a pause
+_PAUSED_FOR = 0.5  # seconds; by default a fetch waits as long at the broker
 _GIVEN_UP = 10.0  # seconds; some partitions may deliver no more records
-_FETCHED_AFTER = 0.8  # seconds until the client has fetched all records
-_PAIRS = 200  # how often a partition is paused and resumed in a row
-# aiokafka sends no heartbeats between two steps, because its event loop does not run
-# then.
+_FETCHED_AFTER = 0.8  # seconds in which the client fetches all records
+_PAIRS = 200  # how many times in a row a partition is paused and resumed
+# The timeout is long, because aiokafka sends no heartbeats between two steps, when its
+# event loop does not run.
 _SESSION_MS = 180_000
-# The number of partitions of each missing topic.
+# The number of partitions that are held in each missing topic.
 _STRANGERS = 100
 # By default librdkafka does not fetch for a second after a partition's queue was full.
 _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
 class Setup(NamedTuple):
-    """The settings of a client and its topic; attrs would count as our memory."""
+    """The settings of a client and its topic; an attrs class would cost us memory."""
 
-    client: str  # the client's name, and its variant
-    config: dict[str, Any]  # how kafka-python reaches the broker
+    client: str  # the client's name, perhaps with a variant
+    config: dict[str, Any]  # the connection settings for kafka-python
     bootstrap: str  # the broker's address, for the other clients
-    topic: str  # the topic to read
+    topic: str  # the topic that the client reads
     partitions: int  # the number of its partitions
-    # Whether the client subscribes in a group of its own instead of assigning by hand.
+    # Whether the client subscribes in a group of its own. Otherwise it assigns itself
+    # the partitions.
     is_member: bool = False
-    # The number of partitions, the last ones, that have no records and stay paused.
+    # The number of partitions at the end of the topic that have no records and stay
+    # paused.
     quiet: int = 0
-    strangers: int = 0  # how many missing partitions our consumer holds
-    wait_ms: int = _LAST_WAIT_MS  # the longest wait of a non-member's fetch
+    strangers: int = 0  # the number of missing partitions that our consumer holds
+    wait_ms: int = _LAST_WAIT_MS  # the longest wait of a fetch, if not a member
     deserializes: bool = False  # whether the client decodes values to strings
-    has_headers: bool = False  # whether the program reads headers, too
+    has_headers: bool = False  # whether the program also reads headers
     is_committed: bool = False  # whether the client reads committed records only
     is_on_one_core: bool = False
     is_ours: bool = False  # whether aiokafka and confluent-kafka run as our members
-    largest_fetch: int = 2**20  # for aiokafka: the maximum bytes of a partition
+    largest_fetch: int = 2**20  # for aiokafka: the maximum bytes per partition
 
     @property
     def settings(self):
-        """Return the settings of clients that are written in Python."""
+        """Return the settings for clients that are written in Python."""
         more = {"value_deserializer": bytes.decode} if self.deserializes else {}
         if self.is_committed:
             more["isolation_level"] = "read_committed"
@@ -63,7 +66,7 @@ class Setup(NamedTuple):
 
     @property
     def look(self):
-        """Return a function that reads the records of a batch."""
+        """Return a function that looks at the records of a batch."""
         return _look_at_headers if self.has_headers else _look
 
     @property
@@ -79,12 +82,12 @@ def client_of(setup):
     """
     Return the client that the settings name.
 
-    Each client has ``owned``, which returns the number of its partitions; ``poll``,
-    which returns values; ``read``, which reads from the start, up to a number of
-    records or a time, and looks at the key, value and offset of each record; ``take``,
-    which makes one call; ``rest``, which stops fetching; ``pause`` and ``resume``, for
-    partitions of ``every``; ``within``, which makes a call as an application of the
-    client would; and ``close``.
+    Each client has these methods: ``owned`` returns the number of its partitions.
+    ``poll`` returns values. ``read`` reads from the start, up to a number of records or
+    a time, and looks at the key, value and offset of each record. ``take`` makes one
+    call. ``rest`` stops fetching. ``pause`` and ``resume`` accept partitions from
+    ``every``. ``within`` makes a call in the way in which an application of the client
+    would. ``close`` closes the client.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -141,7 +144,7 @@ class _KafkaPython(_Blocking):
         self._consumer.resume(*partitions)
 
     def hold(self, strangers):
-        """Hold partitions; return the time and memory of the holds on missing partitions."""
+        """Hold partitions; return the time and memory for the holds on missing partitions."""
         for tp in self._quiet:
             self._consumer.pause(tp)
         if not strangers:
@@ -234,7 +237,7 @@ class _Aiokafka:
         self._loop.run_until_complete(asyncio.sleep(seconds))
 
     def rest(self):
-        """Do nothing, because the event loop does not run between the steps."""
+        """Do nothing, because the event loop does not run between two steps."""
 
     def within(self, call, *args):
         async def called():
@@ -283,7 +286,7 @@ class _Confluent(_Blocking):
         # By default confluent-kafka reads committed records only.
         settings = {
             "bootstrap.servers": setup.bootstrap,
-            "group.id": setup.group,  # librdkafka requires a group
+            "group.id": setup.group,  # librdkafka requires a group id
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             **(_TUNED if setup.client.endswith("tuned") else {}),
@@ -330,16 +333,18 @@ class _Confluent(_Blocking):
                 _ = one.key(), one.value(), one.offset()
                 got += 1
             return got
-        # With a timeout ``consume`` would wait for the full number of records.
+        # With a timeout, ``consume`` would wait until it has the full number of
+        # records.
         consume = self._consumer.consume
         batch = consume(max_records, 0.0) or consume(1, 1.0)
-        # Only the last message is checked: the loops of other clients check no errors.
+        # Only the last message is checked for an error, because the loops for other
+        # clients do not check any.
         if batch:
             _check(batch[-1])
         return self._look(batch)
 
     def rest(self):
-        # While assigned, the client would fetch in the background.
+        # With assigned partitions the client would fetch in the background.
         self._consumer.unassign()
 
     def close(self):
@@ -406,11 +411,11 @@ def _look_at_texts(batch):
 
 
 class Reader:
-    """Reads a topic with one client, repeatedly from its start or each new record."""
+    """Reads a topic with one client, repeatedly from the start or as records arrive."""
 
     def __init__(self, max_records=None, **setup):
         made = Setup(**setup)
-        if made.is_on_one_core:  # a thread inherits the cores of its starter
+        if made.is_on_one_core:  # new threads inherit these cores
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         self._client = client_of(made)
         self._max_records = max_records
@@ -428,7 +433,7 @@ class Reader:
 
     def read(self, records, seconds=None):
         """
-        Read records from the start, repeatedly for a time if ``seconds`` is set.
+        Read records from the start; repeat this for ``seconds`` if that is set.
 
         Returns:
             The number of records, the seconds of CPU and of wall time, and the peak
@@ -450,7 +455,7 @@ class Reader:
         return {**taken, **self._placed}
 
     def read_fetched(self, records):
-        """Read records that are already fetched; return this thread's CPU per record."""
+        """Read records that are already fetched; return this thread's CPU time per record."""
         self._client.rewind()
         self._client.wait(_FETCHED_AFTER)
         began, got = time.thread_time(), 0
@@ -465,11 +470,11 @@ class Reader:
 
         Returns:
             ``resumed``: the seconds of wall time from the resume to the delivery of 500
-            records; ``toggled``: those of each of many pauses and resumes of one
-            partition.
+            records. ``toggled``: the seconds of wall time that each of many pauses and
+            resumes of one partition took.
         """
         client = self._client
-        # The toggles come first, because no other thread needs the interpreter yet.
+        # The toggles come first, while no other thread needs the interpreter.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)
@@ -501,12 +506,12 @@ class Reader:
 
     def follow(self, records):
         """
-        Consume this many records; the value of a record is the time of its production.
+        Consume this many records; each value is the time of the record's production.
 
         Returns:
-            The seconds from production to delivery for each record; and the CPU, the
-            system calls that made a thread wait and the polls, each per record after
-            the first one.
+            For each record, the seconds from production to delivery. Also the CPU time,
+            the number of system calls that made a thread wait, and the number of polls,
+            each per record and without the first record.
         """
         delays = []
         self._polls, began = 0, None

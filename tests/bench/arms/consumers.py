@@ -1,4 +1,4 @@
-"""Makes the two compared consumers, and polls them."""
+"""Makes the two consumers that are compared, and polls them."""
 
 from tests.harness.waiting import repeat_until
 
@@ -7,11 +7,11 @@ BOUND = 60.0
 
 def make(client, config, **more):
     """
-    Make a stock or a safe consumer that begins at the start of each partition.
+    Make a stock or a safe consumer that reads each partition from its start.
 
-    Auto-commit is disabled, because the number of commits in a measurement would be
-    random. Both consumers decode records by kafka-python's own code by default, so that
-    the figures compare only the cost of safety.
+    Auto-commit is disabled, because it would make a random number of commits during a
+    measurement. By default both consumers decode records with kafka-python's own code,
+    so that the figures show only the cost of safety.
     """
     if client == "safe":
         from safeconsumer import SafeConsumer as cls  # noqa: N813, PLC0415 - only then
@@ -31,7 +31,7 @@ def make(client, config, **more):
 
 def poll_until(consumer, condition):
     """
-    Poll single records until the condition holds, and drop the records.
+    Poll one record at a time until the condition holds, and drop the records.
 
     Each poll has a long timeout, because the stock client forgets a join, sometimes
     permanently, if the poll that started the join times out.
@@ -41,7 +41,8 @@ def poll_until(consumer, condition):
 
 
 def _tuple(value):
-    # JSON has turned a version's tuple into a list; a list of addresses stays a list.
+    # JSON has turned the tuple of a version into a list; a list of addresses must stay
+    # a list.
     if isinstance(value, list) and all(isinstance(one, int) for one in value):
         return tuple(value)
     return value

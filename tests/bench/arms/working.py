@@ -1,4 +1,4 @@
-"""Runs a worker, or the simple poll loop with which workers are compared, once."""
+"""Runs a worker, or the simple poll loop with which workers are compared."""
 
 import resource
 import threading
@@ -20,8 +20,8 @@ class Working:
     """
     Processes one topic with a handler that does nothing.
 
-    ``mode`` is "plain" for a poll loop, or the order or the executor of a worker. A run
-    stops after this many ``records``, or after two minutes.
+    ``mode`` is "plain" for a poll loop; otherwise it is the worker's order or executor.
+    A run stops after this many ``records``, or after two minutes.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has so many settings
@@ -84,7 +84,7 @@ class Working:
         )
         thread = threading.Thread(target=worker.run)
         thread.start()
-        # stats() fifty times a second would add to the worker's CPU.
+        # Do not call stats(): fifty calls a second would add to the worker's CPU time.
         kept = worker._engine.kept
         is_over = self._is_over(lambda: kept.done)
         while not is_over():

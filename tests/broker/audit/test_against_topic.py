@@ -26,14 +26,15 @@ def against_topic(clients, folder):
     ("deleted", "read", "message"),
     [
         (0, 4, "acknowledged offsets 4 to 5"),
-        # Offsets that were deleted before a member read them count as undelivered, too.
+        # Offsets that were deleted before a member read them also count as not
+        # delivered.
         (6, 3, "no member delivered offsets 3 to 5"),
     ],
 )
 def test_record_that_a_client_lost_is_found_in_the_topic(
     clients, tmp_path, deleted, read, message
 ):
-    """The journal shows no gap between its ownerships, but the topic has more records."""
+    """The journal alone does not prove a loss, but the topic has the missing records."""
     topic = filled(clients, 1, 10)
     if deleted:
         with KafkaAdminClient(**clients._broker.client_config) as admin:
@@ -48,8 +49,8 @@ def test_record_that_a_client_lost_is_found_in_the_topic(
 
 @pytest.mark.any_broker
 def test_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch):
-    """Reading creates no topic, and reports a missing partition without waiting."""
-    # This many polls of half a second would take an hour.
+    """Reading does not create the topic, and reports a missing partition without waiting."""
+    # So many polls of half a second each would take an hour.
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)
     there = clients.topic(1)
     gone = f"{there}-gone"
@@ -58,7 +59,7 @@ def test_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch
     write_journal(tmp_path, member)
     done = against_topic(clients, tmp_path)
     assert done.exit_code == 1, done.output
-    assert f"A1  {there}:0" in done.stdout  # the journal proves this violation
+    assert f"A1  {there}:0" in done.stdout  # the journal alone proves this violation
     assert f"the topic {gone} does not exist" in done.stderr
     assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
     with KafkaAdminClient(**clients._broker.client_config) as admin:
@@ -76,7 +77,7 @@ def test_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch
 def test_offset_gap_is_judged_by_the_topics_cleanup_policy(
     clients, tmp_path, policy, status
 ):
-    """With ``--against-topic`` the topic, which has the records, proves the loss."""
+    """With ``--against-topic`` the loss is proved by the topic, which has the records."""
     topic = filled(clients, 1, 30)
     resource = ConfigResource(
         ConfigResourceType.TOPIC, topic, {"cleanup.policy": policy}

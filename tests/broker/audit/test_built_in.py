@@ -1,4 +1,4 @@
-"""Tests ``SafeConsumer(journal=...)``, which writes a consumer's actions to a journal."""
+"""Tests ``SafeConsumer(journal=...)``, which makes a consumer journal its actions."""
 
 import os
 import signal
@@ -30,7 +30,9 @@ def has(got, count):
 
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
-def test_journal_of_a_consumers_whole_life_is_clean(clients, tmp_path):
+def test_journal_of_a_consumer_from_creation_to_close_passes_the_audit(
+    clients, tmp_path
+):
     topic = filled(clients)
     first = TopicPartition(topic, 0)
     consumer = clients.consumer(
@@ -70,7 +72,7 @@ def test_journal_of_a_consumers_whole_life_is_clean(clients, tmp_path):
 
 
 def test_signal_handler_can_write_to_the_journal_during_another_write(tmp_path):
-    """The handler waits for no lock, and the journal has every entry."""
+    """The handler does not wait for a lock, and the journal has every entry."""
     writer = JournalWriter(tmp_path)
     numbers = iter(range(10_000))
 
@@ -90,7 +92,7 @@ def test_signal_handler_can_write_to_the_journal_during_another_write(tmp_path):
     assert len(written) > 3
     assert sorted(written) == list(
         range(next(numbers))
-    )  # handlers interrupt each other
+    )  # calls of the handler interrupt each other
     assert len(entries_in(tmp_path, "call")) == 5_000
 
 
@@ -109,10 +111,10 @@ def test_closed_consumer_writes_no_entries_to_its_journal(clients, tmp_path):
 
 
 @pytest.mark.any_broker
-def test_audit_ends_a_hold_with_its_consumer_if_the_next_consumer_shares_the_writer(
+def test_audit_ends_a_hold_with_its_consumer_even_if_the_next_one_shares_the_writer(
     clients, tmp_path
 ):
-    """Earlier, check A1 wrongly reported the records of the next consumer."""
+    """In an earlier version, check A1 wrongly reported the next consumer's records."""
     topic, group = filled(clients, 1), uuid4().hex
     writer = JournalWriter(tmp_path, member="a", group=group)
     for count in (20, 40):
@@ -149,7 +151,7 @@ def test_unwritable_journal_folder_is_refused_before_any_thread_starts(
     before = set(threading.enumerate())
     with pytest.raises(JournalError, match="no journal can be written"):
         clients.consumer(SafeConsumer, journal=tmp_path / "file")
-    assert set(threading.enumerate()) <= before  # other tests' threads may end
+    assert set(threading.enumerate()) <= before  # threads of other tests may end
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
@@ -174,7 +176,7 @@ def test_reading_a_topic_for_the_audit_fails_if_the_broker_stops_responding(
 
     monkeypatch.setattr(control_clients, "SafeConsumer", Silenced)
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 2)
-    # No request of the client times out before the test does.
+    # The client's requests do not time out before the test does.
     more = patient(3_600_000, connections_max_idle_ms=7_200_000)
     base = {**broker.client_config, **more}
     try:
@@ -188,7 +190,7 @@ def test_reading_a_topic_for_the_audit_fails_if_the_broker_stops_responding(
 def test_reading_a_topic_for_the_audit_fails_if_records_are_deleted_during_the_read(
     clients, monkeypatch
 ):
-    """Earlier, reading continued at the end, as if the deleted records had never existed."""
+    """An earlier version read on at the end, as if the deleted records had never existed."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
     class Deleted(SafeConsumer):
@@ -204,7 +206,7 @@ def test_reading_a_topic_for_the_audit_fails_if_records_are_deleted_during_the_r
 
 
 def test_consumer_that_cannot_be_created_leaves_no_journal(tmp_path):
-    """Earlier, a program that retried until a broker responded left many journals."""
+    """Once, a program that retried until a broker responded left many journals behind."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(
@@ -220,7 +222,7 @@ def test_consumer_that_cannot_be_created_leaves_no_journal(tmp_path):
         SafeConsumer(
             bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=100, journal=own
         )
-    # The folder has only the writer's own journal.
+    # The folder contains only the journal of the writer itself.
     assert list(tmp_path.iterdir()) == [own.path]
     own.close()
 

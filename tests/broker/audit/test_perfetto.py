@@ -1,4 +1,4 @@
-"""Tests traces of real consumers, and the holds that history and audit read."""
+"""Tests Perfetto traces of real consumers, and how history and audit read the holds."""
 
 import time
 from uuid import uuid4

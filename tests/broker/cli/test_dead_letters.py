@@ -37,7 +37,7 @@ SECONDS = 30
 
 
 class DeadLetterTopic:
-    """A topic of dead letters that a worker would have written, and their original topic."""
+    """A topic with dead letters as a worker would write them, and their original topic."""
 
     def __init__(self, broker, origin, name, producer, make_consumer):
         self.broker, self.origin, self.name = broker, origin, name
@@ -67,11 +67,11 @@ class DeadLetterTopic:
             self.put(b"%d" % number)
 
     def put_foreign(self, value=b"not ours", **more):
-        """Write a record that is no letter."""
+        """Write a record that is not a dead letter."""
         self.producer.send(self.name, value, **more).get(SECONDS)
 
     def run(self, command, *options, topic=None):
-        """Run a command on this topic; TOPIC in an option stands for the original topic."""
+        """Run a command on this topic; in options, TOPIC stands for the original topic."""
         options = [one.replace("TOPIC", self.origin) for one in options]
         arguments = ["dead-letters", command, topic or self.name, *options]
         where = ["--bootstrap", self.broker.bootstrap]
@@ -85,7 +85,7 @@ class DeadLetterTopic:
         return int(found[1])
 
     def listed(self, *options):
-        """Return the JSON documents of ``dead-letters list``."""
+        """Return the JSON documents that ``dead-letters list`` prints."""
         ended = self.run("list", "-o", "json", *options)
         assert ended.exit_code == Status.DONE, ended.output
         return json.loads(ended.stdout)
@@ -97,17 +97,17 @@ class DeadLetterTopic:
         return self._make_consumer(KafkaConsumer, **settings)
 
     def committed(self):
-        """Return the committed offset of the replay's group, or None."""
+        """Return the offset that the replay's group has committed, or None."""
         return self._consumer(group=self.group).committed(TopicPartition(self.name, 0))
 
     def commit(self, offset):
-        """Set the offset of the replay's group as Kafka's own tools do."""
+        """Set the committed offset of the replay's group, as Kafka's own tools would."""
         consumer, tp = self._consumer(group=self.group), TopicPartition(self.name, 0)
         consumer.assign([tp])
         consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
 
     def returned(self, topic=None):
-        """Return the records of a topic, by default of the original topic."""
+        """Return all records in a topic, by default in the original topic."""
         name, consumer = topic or self.origin, self._consumer()
         tps = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name)]
         consumer.assign(tps)
@@ -120,7 +120,7 @@ class DeadLetterTopic:
         return found
 
     def replayed(self):
-        """Count the replayed records by the letter that their header names."""
+        """Count the replayed records, by the letter that each record's header names."""
         headers = (dict(one.headers) for one in self.returned())
         return Counter(one["dead-letter-replayed-from"].decode() for one in headers)
 
@@ -128,10 +128,10 @@ class DeadLetterTopic:
 @contextmanager
 def before_each_send(act):
     """
-    Call a function with the producer and the value before a replay sends a letter.
+    Call ``act`` with the producer and the value before a replay sends a letter.
 
-    If the function returns None, the replay sends the letter; otherwise the returned
-    object replaces the future of the send.
+    If ``act`` returns None, the replay sends the letter. Otherwise the letter is not
+    sent, and the returned object takes the place of the future.
     """
     real = dead_letters.producer_of
 
@@ -218,7 +218,7 @@ def test_list_does_not_keep_printed_letters_in_memory(topic, monkeypatch, form):
     ids=short,
 )
 def test_list_filters_select_letters(topic, options, offsets):
-    """A letter must match every kind of option, and one value of a repeated option."""
+    """A letter must match all kinds of options, and any value of a repeated option."""
     topic.put(error=KeyError("a"))
     topic.put()
     topic.put(partition=2)
@@ -274,7 +274,7 @@ def test_existing_origin_without_letters_is_not_refused(topic, kafka_topic):
         assert topic.run("list", "--from", origin).exit_code == Status.DONE
 
 
-def test_origin_offset_is_refused_only_from_the_end_of_the_log_on(topic):
+def test_origin_offset_is_refused_only_at_or_beyond_the_end_of_the_log(topic):
     topic.put()
     for _ in range(3):
         topic.producer.send(topic.origin, b"v", partition=2).get(SECONDS)
@@ -285,10 +285,10 @@ def test_origin_offset_is_refused_only_from_the_end_of_the_log_on(topic):
     assert f"{topic.origin}:2@1" not in wrong
 
 
-def test_replay_reports_missing_letters_only_from_its_start_offset_on(topic):
+def test_replay_with_a_filter_ignores_letters_before_its_start_offset(topic):
     gone = f"{topic.origin}-gone"
     topic.put(topic=gone, error=KeyError("a"))
-    assert topic.run("replay").exit_code == Status.FAILED  # its topic is gone
+    assert topic.run("replay").exit_code == Status.FAILED  # no original topic
     topic.put()
     for option, text in (
         (
@@ -332,7 +332,7 @@ def test_missing_topic_is_reported_with_the_most_similar_name_and_not_created(
         assert meant in ended.stderr
 
 
-def test_record_that_is_no_letter_is_listed_with_the_reason(topic):
+def test_record_that_is_not_a_dead_letter_is_listed_with_the_reason(topic):
     topic.put_foreign()
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
     topic.put_foreign(b"damaged", headers=headers)
@@ -385,7 +385,7 @@ def test_show_of_a_foreign_or_missing_record_fails(topic):
     assert nothing.stderr == f"safeconsumer: there is no record at {topic.name}:0@1\n"
 
 
-def test_letter_of_a_letter_names_the_last_origin_and_keeps_the_headers_of_the_first(
+def test_letter_of_a_letter_names_the_last_origin_and_keeps_the_original_headers(
     topic,
 ):
     inner = [
@@ -410,7 +410,7 @@ def letter(value=None, headers=(), timestamp=0):
 
 
 def shown(value):
-    """Return the lines that ``show`` prints about a record's value and about a header."""
+    """Return the lines that ``show`` prints for a record's value and for a header."""
     lines = list(letters.lines(letter(value, [("h", value)])))
     at = next(n for n, line in enumerate(lines) if line.startswith("value"))
     return lines[at:], lines[lines.index("headers    1") : at]
@@ -487,13 +487,13 @@ def test_replay_continues_at_the_committed_offset_of_its_group(topic):
     topic.commit(0)
     ended = topic.run("replay", "--limit=1")
     assert (ended.stdout, ended.stderr) == ("1 sent back, 0 could not be\n", "")
-    topic.commit(50)  # the topic has no such offset
+    topic.commit(50)  # the topic does not have this offset
     assert topic.replay() == 3
     assert topic.committed() == 3
 
 
 def test_replay_with_a_limit_and_a_filter_sends_the_same_letters_again(topic):
-    """Without a filter a second replay sends the next letters."""
+    """Without a filter, a second replay sends the letters that follow."""
     topic.put_several(3)
     for _ in range(2):
         topic.run("replay", "--error=ValueError", "--limit=1")
@@ -515,7 +515,7 @@ def test_replay_of_a_single_letter_is_refused_with_a_filter(topic, option):
 
 @pytest.mark.any_broker
 def test_replay_with_filters_commits_nothing_and_reports_it(topic):
-    """A filtered run starts at the group's offset, and leaves other letters to later runs."""
+    """A filtered run starts at the group's offset; later runs replay the other letters."""
     topic.put(b"0", error=KeyError("a"))
     topic.put(b"1")
     for n in range(2, 5):
@@ -605,8 +605,8 @@ def test_replay_replaces_the_header_of_an_earlier_replay(topic):
     ]
 
 
-def test_replay_writes_the_letters_own_trace_or_none(topic):
-    """An active instrumentor of producers adds no trace header to replayed letters."""
+def test_replayed_letter_has_its_own_trace_header_or_none(topic):
+    """An active instrumentor for producers does not add trace headers to replayed letters."""
     from opentelemetry.instrumentation.kafka import (  # noqa: PLC0415 - an extra
         KafkaInstrumentor,
     )
@@ -656,7 +656,7 @@ def test_replay_after_a_failed_letter_sends_that_letter_and_the_following_ones(
     with before_each_send(fail_second):
         ended = topic.run("replay")
     assert (ended.exit_code, reason in ended.stderr) == (status, True), ended.output
-    # The run stops immediately if the producer does not accept a letter.
+    # The run stops immediately if the producer refuses a letter.
     sent = 2 if is_answer or status == Status.FAILED else 1
     assert ended.stdout.startswith(f"{sent} sent back, ")
     passed = 3 if status == Status.FAILED else 1
@@ -700,7 +700,7 @@ def test_ctrl_c_stops_a_replay_before_the_next_letter(  # noqa: PLR0913, PLR0917
 def test_replay_after_a_killed_replay_repeats_the_uncommitted_letters(
     topic, options, committed
 ):
-    """No letter is lost, and the header identifies repeated letters."""
+    """No letter is lost, and a header identifies letters that were replayed twice."""
     topic.put_several(104)
 
     class Killed(BaseException):

@@ -87,7 +87,7 @@ def test_demo_reports_an_address_without_a_broker_in_one_line(monkeypatch):
 
 
 def test_broker_that_stops_during_a_situation_ends_the_demo(monkeypatch):
-    """The demo plays no further situation."""
+    """The demo does not play any further situation."""
     plays = []
     with EmbeddedBroker() as broker:
 
@@ -105,7 +105,8 @@ def test_broker_that_stops_during_a_situation_ends_the_demo(monkeypatch):
     assert "no Kafka broker answers at" in ended.stderr
 
 
-# CI's first step, the demo, plays each situation on the embedded broker.
+# The test is nightly, because the demo, which is CI's first step, plays each situation
+# on the embedded broker.
 @pytest.mark.nightly
 def test_demo_reports_leaks_of_any_client_and_repeats_a_situation_that_raised():
     lines = []

@@ -15,7 +15,7 @@ from tests.harness.program import TAKES_CTRL_C, command, run
 from tests.harness.waiting import output_of
 
 SECONDS = 60
-FULL = Path("/dev/full")  # a write to this device fails
+FULL = Path("/dev/full")  # every write to this device fails
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -24,13 +24,13 @@ def ending(ended):
 
 
 def test_program_dies_with_the_test_process_that_started_it():
-    """The program dies even if the tests are killed; a worker would otherwise run forever."""
+    """The program dies even if the tests are killed; otherwise a worker would run forever."""
     started = command(first="import time; print('up', flush=True); time.sleep(60); ")
     tests = command(first=f"import subprocess; subprocess.run({started}); ")
     with begun(tests, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
         process.kill()
-        # Returns once the program has also closed the pipe.
+        # This call returns once the program, too, has closed the pipe.
         output_of(process)
 
 
@@ -66,8 +66,8 @@ def test_import_error_of_a_required_module_is_reported_as_a_defect():
     assert "this error is a defect" in ended.stderr
 
 
-def test_group_of_commands_imports_no_command():
-    """Importing all commands takes a second."""
+def test_importing_the_command_group_does_not_import_any_command():
+    """To import all commands takes a second."""
     print_ = (
         "print([one for one in sys.modules if one.endswith(('.holding', '.audit'))])"
     )

@@ -1,4 +1,4 @@
-"""Tests ``safeconsumer run``, which runs a worker process, and its exit."""
+"""Tests the command ``safeconsumer run``, which runs a worker, and how it exits."""
 
 import contextlib
 import json
@@ -132,7 +132,7 @@ def patient(handle=note, **settings):
 
 
 class Program:
-    """The command in a folder with handlers, and the topic of its worker."""
+    """The command ``run`` in a folder with handlers, and the topic for its worker."""
 
     def __init__(self, folder, broker, topic, producer):
         self.folder, self.topic, self._producer = folder, topic, producer
@@ -142,7 +142,7 @@ class Program:
         (folder / "handlers.py").write_text(HANDLERS)
 
     def start(self, target="handlers:noting", *more, prefix=None):
-        """Start a worker; with a prefix it obeys the control topics of that prefix."""
+        """Start a worker; with a prefix it obeys the control topics that have this prefix."""
         settings = {
             **self.broker.client_config,
             **self.broker.group_config,
@@ -159,7 +159,7 @@ class Program:
 
     def kill(self):
         for process in self.started:
-            with process:  # also closes the process's pipes
+            with process:  # this also closes the process's pipes
                 process.kill()
 
     def produce(self, *values):
@@ -201,7 +201,7 @@ def stopped(process, status=Status.DONE):
 
 @pytest.fixture
 def program(tmp_path, kafka_broker, kafka_topic, make_producer):
-    """Prepare the command; at the end kill processes that a failed test has left."""
+    """Prepare the command; finally kill any processes that a failed test has left running."""
     topic = kafka_topic(partitions=2)
     program = Program(tmp_path, kafka_broker, topic, make_producer())
     yield program
@@ -230,7 +230,7 @@ def test_worker_gives_up_running_handlers_after_a_second_sigterm(program, target
     process = program.start(target)
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
-    # The first signal must be handled, as two pending SIGTERMs count as one.
+    # Wait until the first signal is handled, because two pending SIGTERMs count as one.
     program.wait_file("draining")
     stopped(process, Status.FAILED)
 
@@ -250,7 +250,7 @@ def test_second_sigterm_ends_a_worker_whose_poll_never_returns(program):
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_one_sigterm_ends_a_worker_whose_hook_never_returns(program):
-    """The worker commits handled records, and its last line names the hook."""
+    """The worker commits the handled records, and its last line names the hook."""
     program.produce(b"a")
     process = program.start("handlers:hanging")
     program.wait_seen(1)
@@ -271,7 +271,7 @@ def test_hook_that_blocks_a_handlers_thread_is_named_once(program):
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_one_sigterm_ends_a_worker_whose_stderr_is_full(program, make_consumer):
-    """The worker commits handled records, and leaves its group."""
+    """The worker commits the handled records, and leaves its group."""
     program.produce(b"a")
     process = program.start("handlers:clogged")
     program.wait_file("filled")
@@ -292,7 +292,7 @@ def test_last_line_of_a_worker_names_a_record_that_failed_for_good(program):
 
 @pytest.mark.any_broker
 def test_worker_names_a_missing_topic_with_the_most_similar_name_and_waits(program):
-    """The test allows further suggestions, as other topics may have similar names, too."""
+    """The worker may suggest further names, because other topics may be similar, too."""
     process = program.start("handlers:misspelt")
     nearest = (
         f"safeconsumer: topic does not exist: {program.topic}x; did you mean "
@@ -368,7 +368,7 @@ def worker():
 def test_signal_before_a_broker_responds_ends_the_program_with_its_usual_status(
     tmp_path, arguments, number, status, line
 ):
-    """A supervisor would consider a worker that a signal kills (-15) as crashed."""
+    """A supervisor would count a worker that a signal kills (status -15) as crashed."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Defines fixtures that make members on confluent-kafka and aiokafka."""
+"""Defines fixtures that make members that use confluent-kafka or aiokafka."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -15,14 +15,14 @@ __all__ = ["secured", "story", "team"]
 
 
 class PatientConfluent(librdkafka.UpstreamConsumer):
-    """A control reader's consumer whose polls wait for a message."""
+    """The consumer of a control reader; its polls wait until a message arrives."""
 
     def poll(self, timeout):
         return super().poll(max(timeout, LIMIT))
 
 
 class PatientAiokafka(aiokafka_control.UpstreamConsumer):
-    """A control reader's consumer whose fetches wait for records."""
+    """The consumer of a control reader; its fetches wait until records arrive."""
 
     async def getmany(self, *partitions, timeout_ms=0, max_records=None):
         waiting = {"timeout_ms": max(timeout_ms, 1000 * LIMIT)}
@@ -31,7 +31,7 @@ class PatientAiokafka(aiokafka_control.UpstreamConsumer):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Let each turn of a reader of the holds topic wait until records arrive."""
+    """Let each turn of a control reader wait until records of the holds topic arrive."""
     monkeypatch.setattr(librdkafka, "UpstreamConsumer", PatientConfluent)
     monkeypatch.setattr(aiokafka_control, "UpstreamConsumer", PatientAiokafka)
     monkeypatch.setattr(aiokafka_control, "_ASK_SECONDS", LIMIT)
@@ -39,7 +39,7 @@ def patient(monkeypatch):
 
 class Client:
     """
-    Makes members of a team on one client, and closes all of them at the end.
+    Makes members of a team that use one client, and closes all members at the end.
 
     Attributes:
         kind: the client's name.
@@ -54,7 +54,7 @@ class Client:
 
     @property
     def make(self):
-        """Return a factory of the client's own consumer: ``make(control=..., hooks=...)``."""
+        """Return the client's consumer factory: ``make(control=..., hooks=...)``."""
         if self._loop is None:
             return partial(confluent.confluent, self._team, protocol=self._protocol)
         return partial(
@@ -62,7 +62,7 @@ class Client:
         )
 
     def member(self, **more):
-        """Make a member with kafka-python's methods."""
+        """Make a member that has kafka-python's methods."""
         consumer = self.make(**more)
         made = (
             confluent.BlockingConsumer(consumer)
@@ -78,7 +78,7 @@ class Client:
         return made
 
     def running(self, name, **more):
-        """Return a context manager that polls a new member in the background."""
+        """Return a context manager that makes a member and polls it in the background."""
         team, protocol = self._team, self._protocol
         if self._loop is None:
             return confluent.ConfluentMember(team, name, protocol, **more)

@@ -40,14 +40,14 @@ CONTROL, STATUS = "safeconsumer-control", "safeconsumer-status"
 
 @pytest.fixture
 def loop():
-    """Run an event loop on a thread; fail if a task remains at the end."""
+    """Run an event loop on a thread; fail if a task is left at the end."""
     with Loop() as one:
         yield one
 
 
 @pytest.fixture
 def member(team, loop):
-    """Return a factory of members of the team, which stop at the end."""
+    """Return a factory for members of the team; stop the members at the end."""
     with ExitStack() as closing:
 
         def made(**more):
@@ -60,7 +60,7 @@ def member(team, loop):
 
 @pytest.fixture
 def reading(team, member):
-    """Return a factory of subscribed members that have read all 20 records."""
+    """Return a factory for subscribed members that have read all 20 records."""
 
     def made(**more):
         one = member(**more)
@@ -72,7 +72,7 @@ def reading(team, member):
 
 
 def came(member, count):
-    """Poll until this many records have arrived; return sorted partitions and offsets."""
+    """Poll for this many records; return their partitions and offsets, sorted."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -81,7 +81,7 @@ def zero(team):
 
 
 def others_held(team, member):
-    """Hold all partitions but the first."""
+    """Hold all partitions except the first one."""
     names = [f"{team.topic}:{number}" for number in (1, 2, 3)]
     member.consumer.hold(*names, owner="others")
 
@@ -112,7 +112,7 @@ def test_partition_of_a_returned_record_is_busy_until_the_next_fetch(team, membe
 def test_reader_rereads_the_last_control_record_without_an_event(
     team, member, monkeypatch
 ):
-    """Rereading detects a recreated topic; an unchanged topic must cause no event."""
+    """Rereading detects a recreated topic; an unchanged topic must not cause an event."""
     monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.0)
     events = []
     team.operator_holds(f"{team.topic}:0")
@@ -126,7 +126,7 @@ def test_reader_rereads_the_last_control_record_without_an_event(
 
 
 class Calls(LoopCalls):
-    """Runs coroutines, but replaces the outcome of the next turn if a test sets one."""
+    """Runs coroutines; a test may replace the outcome of the next control turn."""
 
     outcome = None
 
@@ -140,14 +140,14 @@ class Calls(LoopCalls):
 
 
 def too_late():
-    """Return a future that has timed out, like that of a blocked loop."""
+    """Return a future that has timed out, as if the event loop were blocked."""
     future = Future()
     future.set_exception(TimeoutError())
     return future
 
 
 def cancelled():
-    """Return a cancelled future, like one that ``wake()`` has cancelled."""
+    """Return a future that is cancelled, as if by ``wake()``."""
     future = Future()
     future.cancel()
     return future
@@ -163,7 +163,7 @@ def calls(loop):
 @pytest.mark.contract("G1", "G9")
 @pytest.mark.usefixtures("patient")
 def test_records_of_a_control_turn_that_timed_out_are_read_again(team, calls):
-    """The loop may block for longer than the control thread waits."""
+    """The event loop may be blocked for longer than the control thread waits."""
     team.operator_holds(f"{team.topic}:0")
     clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
@@ -193,7 +193,7 @@ def test_records_of_a_cancelled_control_turn_are_returned_by_the_next_turn(team,
 
 @pytest.fixture(params=["in the loop", "on another thread"])
 def called(request, loop):
-    """Call a function in the loop, or on another thread."""
+    """Return a function that makes a call in the loop, or one that makes it on a thread."""
     if request.param == "in the loop":
         yield loop.call
     else:
@@ -216,7 +216,7 @@ def test_pause_and_resume_refuse_the_same_arguments_as_aiokafkas_own(
 
 
 def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
-    """Aiokafka's flags use futures of the loop, which no other thread may create."""
+    """To set aiokafka's paused flags creates futures, which only the loop's thread may do."""
     one = reading()
     called(one.consumer.pause, zero(team))
     assert one.consumer.paused() == {zero(team)}
@@ -227,7 +227,7 @@ def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
 
 
 def test_resume_leaves_holds_of_other_owners(team, reading, called):
-    """Earlier, aiokafka's fetching task failed with an error, and then ``stop`` failed."""
+    """Once, aiokafka's fetching task failed with an error here, and then so did ``stop``."""
     one = reading()
     one.call("pause", zero(team))
     one.consumer.hold(f"{team.topic}:0", owner="db")
@@ -242,7 +242,7 @@ def test_resume_leaves_holds_of_other_owners(team, reading, called):
 
 
 def test_expired_hold_wakes_a_waiting_call(team, member):
-    """The first hold is lifted, the second one expires."""
+    """The first hold is lifted, and then the second hold expires."""
     one = member()
     one.consumer.hold(team.topic, owner="first")
     one.consumer.hold(team.topic, owner="second", for_=0.5)
@@ -262,7 +262,7 @@ def test_lift_on_another_thread_wakes_a_waiting_call(team, member):
 
 
 class HoldingAtTheEnd(AIOKafkaConsumer):
-    """A consumer that places a hold after it has received records from aiokafka."""
+    """A consumer that places a hold after aiokafka has already handed it records."""
 
     held = None
 
@@ -276,7 +276,7 @@ class HoldingAtTheEnd(AIOKafkaConsumer):
 def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member
 ):
-    """During the hold the records are uncommitted, not in hand and after the position."""
+    """During the hold the records are not committed, not in hand, and after the position."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.subscribe([team.topic])
@@ -295,7 +295,7 @@ def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
 
 
 def test_getmany_keeps_waiting_after_it_has_put_all_records_back(team, member):
-    """After a late hold ``getmany`` still waits for records of other partitions."""
+    """After the late hold ``getmany`` still waits for records from other partitions."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.consumer.held = f"{team.topic}:0"
@@ -310,7 +310,7 @@ def test_getmany_keeps_waiting_after_it_has_put_all_records_back(team, member):
 
 
 def test_auto_commit_does_not_commit_records_that_were_put_back(team, member):
-    """``enable_auto_commit`` commits positions, which must follow only delivered records."""
+    """``enable_auto_commit`` commits positions; they must not pass undelivered records."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 100}
     one = member(kind=HoldingAtTheEnd, **settings)
     others_held(team, one)
@@ -326,7 +326,7 @@ def test_auto_commit_does_not_commit_records_that_were_put_back(team, member):
 
 @pytest.mark.contract("P6", "P7", "G9")
 def test_repeated_manual_assignment_stays_held(team, member):
-    """Each assignment discards aiokafka's paused flags."""
+    """Each call of ``assign`` discards aiokafka's paused flags."""
     one = member()
     one.consumer.hold(f"{team.topic}:0")
     for _ in range(2):
@@ -336,7 +336,7 @@ def test_repeated_manual_assignment_stays_held(team, member):
         paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
         assert paused == {
             zero(team)
-        }  # otherwise fetched records would be put back endlessly
+        }  # otherwise records would be fetched and put back endlessly
     one.assign(team.partitions[:1])
     one.run("seek_to_beginning")
     assert one.poll(200) == {}
@@ -364,7 +364,7 @@ def test_new_subscription_keeps_pauses_and_unsubscribing_ends_them(team, reading
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # aiokafka accepts a pattern only after this
+    one.unsubscribe()  # only then aiokafka accepts a pattern
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)
@@ -372,7 +372,7 @@ def test_new_subscription_keeps_pauses_and_unsubscribing_ends_them(team, reading
 
 
 class Noting(ConsumerRebalanceListener):
-    """A program's listener with a function and a coroutine; aiokafka accepts both."""
+    """A program's listener: one callback is a function and one a coroutine function."""
 
     def __init__(self, consumer):
         self.called, self.consumer = [], consumer
@@ -418,8 +418,8 @@ def test_stop_ends_threads_tasks_and_waiting_calls(team, loop):
     assert control_threads() == []
 
 
-def test_failed_start_leaves_nothing_and_can_be_retried(team, loop):
-    """Programs retry until a broker responds, or drop the consumer."""
+def test_failed_start_leaves_nothing_behind_and_can_be_retried(team, loop):
+    """A program may call ``start`` again until a broker responds, or drop the consumer."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     failing = [OSError("no broker")]
 
@@ -446,8 +446,10 @@ def test_failed_start_leaves_nothing_and_can_be_retried(team, loop):
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("again", [True, False], ids=["started again", "dropped"])
-def test_cancelled_start_leaves_no_control_and_a_new_start_makes_one(team, loop, again):
-    """``wait_for(consumer.start(), 1)`` cancels the start if brokers are slow."""
+def test_cancelled_start_stops_its_control_and_a_new_start_creates_another(
+    team, loop, again
+):
+    """For example, ``wait_for(consumer.start(), 1)`` cancels a start that takes long."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     held = team.broker.hold("DescribeConfigs", client_id="a-control")
     task = loop.call(asyncio.ensure_future, consumer.start())
@@ -458,7 +460,7 @@ def test_cancelled_start_leaves_no_control_and_a_new_start_makes_one(team, loop,
     held.release()
     if again:
         result_of(starting)
-        assert consumer._ending.done()  # the first control has stopped
+        assert consumer._ending.done()  # the control of the first start has stopped
         assert control_threads() == [CONTROL, STATUS]
     else:
         wait_for(lambda: control_threads() == [], "the end of its threads")
@@ -481,7 +483,7 @@ def test_start_and_stop_work_while_the_programs_executor_is_busy(team, loop):
 
 @pytest.mark.embedded_broker
 def test_stop_ends_tasks_and_clients_if_no_broker_responds(team, loop):
-    """``stop`` does not wait longer for the control topics than for the group."""
+    """``stop`` waits no longer for the control topics than for the group."""
     consumer = loop.call(
         aiokafka, team, team.topic, control=team.quick, request_timeout_ms=2000
     )
@@ -497,7 +499,7 @@ def test_stop_ends_tasks_and_clients_if_no_broker_responds(team, loop):
 @pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["the control reader's", "its own"])
 def test_stop_closes_all_connections_during_the_backoff_of_a_fetch(team, loop, whose):
-    """During the backoff aiokafka's own ``stop()`` is cancelled, and leaves connections."""
+    """During the backoff aiokafka's ``stop()`` is cancelled and leaves connections open."""
     team.broker.create_topic(f"empty-{team.group}", 1)
     consumer = loop.call(aiokafka, team, control=team.quick)
     loop.run(consumer.start())
@@ -525,7 +527,7 @@ def test_stop_closes_all_connections_during_the_backoff_of_a_fetch(team, loop, w
 
 
 def test_no_call_of_a_member_blocks_the_event_loop(team, loop, monkeypatch):
-    """The loop's thread never joins a thread, and never waits for its own coroutines."""
+    """The loop's thread never joins other threads, and never waits for its own coroutines."""
     waiting = set()
 
     def noting(call):
@@ -546,7 +548,7 @@ def test_no_call_of_a_member_blocks_the_event_loop(team, loop, monkeypatch):
 
 
 def dropped(loop, made):
-    """Drop the only consumer in a list, collect it, and expect aiokafka's warning."""
+    """Drop a list's only consumer, collect garbage, and expect aiokafka's warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made.clear()
@@ -559,8 +561,8 @@ def test_consumer_that_was_never_started_can_be_garbage_collected(team, loop):
 
 
 @pytest.mark.contract("G9")
-def test_garbage_collected_member_ends_its_control(team, loop):
-    """Threads, tasks and clients do not keep the member alive; they send a last report."""
+def test_control_of_a_garbage_collected_member_stops(team, loop):
+    """Threads, tasks and clients do not keep the member alive. They send a last report."""
     made = [loop.call(aiokafka, team, team.topic, control=team.quick)]
     loop.run(made[0].start())
     member, calls = made[0]._member, made[0]._calls
@@ -573,7 +575,7 @@ def test_garbage_collected_member_ends_its_control(team, loop):
         lambda: (calls._clients, calls._running) == ({}, set()), "that of its tasks"
     )
     status = run(team, "status", "--group", team.group)
-    for one in left:  # aiokafka leaves these open
+    for one in left:  # aiokafka itself leaves these objects open
         loop.run(one.close())
     assert "stopped" in status.output, status.output
 
@@ -596,7 +598,8 @@ def test_members_do_not_import_kafka_python(team):
         "from safeconsumer import Control\n"
         "from safeconsumer.clients.aiokafka import AIOKafkaConsumer\n"
         "async def main():\n"
-        # Debug mode would report callbacks that take over 0.1 s on a busy machine.
+        # Otherwise debug mode would report callbacks that take over 0.1 s on a busy
+        # machine.
         "    asyncio.get_running_loop().slow_callback_duration = 3600\n"
         f"    settings = dict(bootstrap_servers={settings_of(team)['bootstrap_servers']!r},"
         f" group_id={team.group!r}, auto_offset_reset='earliest')\n"

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.any_broker
 
 @pytest.fixture
 def member(team):
-    """Return a factory of members of the team, which close at the end."""
+    """Return a factory for members of the team; close the members at the end."""
     with ExitStack() as closing:
 
         def made(**more):
@@ -63,7 +63,7 @@ def of(came, partition):
 
 
 def test_only_the_polling_thread_calls_the_member(team, member, monkeypatch):
-    """Only one thread at a time can call librdkafka's client, so a reporter would starve."""
+    """Only one thread at a time can call librdkafka, so a reporter's thread would starve."""
     asked = set()
 
     def noted(name, self):
@@ -82,7 +82,7 @@ def test_only_the_polling_thread_calls_the_member(team, member, monkeypatch):
     thread = threading.Thread(target=lambda: ended.append(run(team, *asking)))
     thread.start()
     while thread.is_alive():
-        consumer.poll(0)  # polls without a pause
+        consumer.poll(0)  # polls again immediately
     assert ended[0].exit_code == 0, ended[0].output
     assert asked == {threading.get_ident()}
 
@@ -92,7 +92,7 @@ def test_only_the_polling_thread_calls_the_member(team, member, monkeypatch):
 
 @pytest.fixture
 def upstream(monkeypatch):
-    """Call ``handed`` with the messages that librdkafka returns to members."""
+    """Call ``handed`` with all messages that librdkafka returns to members."""
     made = SimpleNamespace(handed=lambda _: None)
 
     def poll(self, timeout):
@@ -113,7 +113,7 @@ def upstream(monkeypatch):
 
 
 def committed(consumer, partition):
-    """Commit the stored offsets; return that of a partition, or None."""
+    """Commit the stored offsets; return a partition's committed offset, or None."""
     try:
         found = consumer.commit(asynchronous=False)
     except confluent_kafka.KafkaException as error:
@@ -125,7 +125,7 @@ def committed(consumer, partition):
 
 
 def alone(team, consumer, *partitions):
-    """Hold all partitions except these, by default the first one, and subscribe."""
+    """Hold all partitions except these (by default all but the first), and subscribe."""
     flowing = partitions or (0,)
     others = [tp.partition for tp in team.partitions if tp.partition not in flowing]
     consumer.hold(*[f"{team.topic}:{n}" for n in others], owner="others")
@@ -146,7 +146,7 @@ BEFORE = pytest.mark.parametrize("before", [0, 2], ids=["at first", "in a row"])
 def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member, upstream, before, one
 ):
-    """During the hold the records are uncommitted, not in hand and after the position."""
+    """During the hold the records are not committed, not in hand, and after the position."""
     consumer = member()
     alone(team, consumer)
     assert taken(consumer, before) == [(0, n) for n in range(before)]
@@ -193,7 +193,7 @@ def test_hold_placed_during_a_fast_call_keeps_the_fetched_record(
 
 
 def kept_back(team, consumer, upstream, *partitions):
-    """Make the member keep back all records of partitions; then lift the holds."""
+    """Make the member keep back all records from these partitions; then lift the holds."""
     names = {number: f"{team.topic}:{number}" for number in partitions}
     upstream.handed = lambda found: consumer.hold(
         *{names[one.partition()] for one in found}
@@ -210,7 +210,7 @@ def kept_back(team, consumer, upstream, *partitions):
 def test_each_poll_that_returns_a_kept_record_also_polls_librdkafka(
     team, member, upstream, monkeypatch
 ):
-    """Librdkafka serves rebalances only in polls, and leaves its group without polls."""
+    """Only polls let librdkafka handle rebalances; without polls it leaves the group."""
     consumer = member()
     kept_back(team, consumer, upstream, 0)
     seconds = itertools.count(time.monotonic())
@@ -226,7 +226,7 @@ def test_each_poll_that_returns_a_kept_record_also_polls_librdkafka(
 def test_kept_records_of_several_partitions_are_returned_in_turn(
     team, member, upstream
 ):
-    """New records of one partition must not delay the kept records of another."""
+    """Records of one partition must not delay the kept records of another partition."""
     consumer = member()
     kept_back(team, consumer, upstream, 0, 1)
     came = [consumer.poll(1) for _ in range(10)]
@@ -238,7 +238,7 @@ def test_kept_records_of_several_partitions_are_returned_in_turn(
 
 @pytest.mark.contract("G9")
 def test_partition_eof_is_returned_after_the_records(team, member):
-    """A program that stops at the EOF has then handled all committed records."""
+    """A program that stops at the EOF has by then handled all records that are committed."""
     consumer = member(**{"enable.partition.eof": True})
     alone(team, consumer)
     found = consumer.consume(6, 30)
@@ -273,7 +273,7 @@ def test_partition_of_a_returned_record_is_busy_until_the_next_call(team, member
 
 
 def test_last_report_has_no_busy_partition(team, member, monkeypatch):
-    """A program that closes its consumer has finished with its records."""
+    """A program that closes its consumer does not process records any more."""
     consumer, busy = member(control=team.quick), []
     alone(team, consumer)
     taken(consumer, 2)
@@ -293,11 +293,11 @@ def test_last_report_has_no_busy_partition(team, member, monkeypatch):
 def test_partition_is_busy_before_the_last_check_for_a_hold(
     team, member, upstream, one
 ):
-    """A report therefore shows the partition as busy, or the member obeys the shown hold."""
+    """So a report shows the partition as busy, or the member obeys the reported hold."""
     busy = []
 
     class Looking:
-        """A ledger that notes the busy partitions at each check of holds after a fetch."""
+        """A ledger that records the busy partitions at each check for holds after a fetch."""
 
         def __init__(self, ledger):
             self._ledger = ledger
@@ -337,10 +337,10 @@ def stored(consumer, partition):
 
 
 @pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
-def test_few_records_of_a_burst_are_uncommitted_if_the_program_stalls(
+def test_few_burst_records_stay_uncommitted_if_the_program_stalls(
     team, member, monkeypatch, by
 ):
-    """The limit also holds for a burst of records within a tenth of a second."""
+    """The limit also applies to a burst of records within a tenth of a second."""
     consumer, burst = member(), 30
     alone(team, consumer)
     taken(consumer, 5)
@@ -374,7 +374,7 @@ def seek_back(team, consumer):
 def test_commit_covers_returned_records_or_the_programs_own_offsets(
     team, member, call, offset
 ):
-    """confluent-kafka, too, stores the offset of each record that it returns."""
+    """Like ours, confluent-kafka's consumer stores the offset of each record it returns."""
     consumer = member()
     alone(team, consumer)
     taken(consumer, 3)
@@ -384,7 +384,7 @@ def test_commit_covers_returned_records_or_the_programs_own_offsets(
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
 def test_returned_records_are_committed_when_the_member_leaves(team, member, by):
-    """The commit includes the records of the last calls, which have stored no offset."""
+    """The commit includes records from the last calls, whose offsets are not stored yet."""
     first = member(enable_auto_commit=True)
     everything = [TopicPartition(*tp) for tp in team.partitions]
     first.subscribe([team.topic]) if by == "subscribe" else first.assign(everything)
@@ -395,7 +395,7 @@ def test_returned_records_are_committed_when_the_member_leaves(team, member, by)
 
 
 class Late(confluent_kafka.Consumer):
-    """A consumer that, like some versions of librdkafka, keeps a position until a fetch."""
+    """A consumer that keeps an old position until a fetch, like some librdkafka versions."""
 
     last = None
 
@@ -424,7 +424,7 @@ def test_repeated_assignment_does_not_store_positions_of_the_previous_one(team, 
 
 @pytest.mark.contract("P6", "P7", "G9")
 def test_repeated_manual_assignment_stays_held(team, member):
-    """Librdkafka may reset or keep its paused flags at an assignment."""
+    """When partitions are assigned, librdkafka may reset or keep its paused flags."""
     consumer = member()
     theirs = [TopicPartition(team.topic, n, 0) for n in range(4)]
     consumer.hold(f"{team.topic}:0")
@@ -445,7 +445,7 @@ def test_repeated_manual_assignment_stays_held(team, member):
 
 @pytest.mark.contract("P10", "G9")
 def test_each_wait_in_librdkafka_is_short_enough_for_a_lift(team, member, monkeypatch):
-    """A poll without a timeout calls librdkafka with timeouts of at most 100 ms."""
+    """Even a poll without a timeout calls librdkafka with timeouts of at most 100 ms."""
     asked = []
 
     def noting(self, timeout):
@@ -472,7 +472,7 @@ def test_consume_refuses_the_same_numbers_as_confluent_kafka(team, member):
 
 
 def test_on_assign_callback_may_assign_partitions_itself(team, member):
-    """The offsets of the program's ``on_assign`` stay, and held partitions are paused."""
+    """The offsets that the program's ``on_assign`` sets stay; held partitions are paused."""
     called = []
     consumer = member()
 
@@ -496,7 +496,7 @@ def test_on_assign_callback_may_assign_partitions_itself(team, member):
 
 
 def test_failed_request_for_control_topics_leaves_no_client_open(monkeypatch):
-    """Each client has threads and sockets, and a reader retries until a broker responds."""
+    """A reader retries until a broker responds, and each client has threads and sockets."""
     monkeypatch.setattr(librdkafka, "_ASK_SECONDS", 0.1)
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     topic = librdkafka.control_clients(settings).holds_topic("holds")
@@ -517,7 +517,7 @@ def test_failed_request_for_control_topics_leaves_no_client_open(monkeypatch):
 
 @pytest.mark.usefixtures("patient")
 def test_holds_before_an_unreadable_control_record_are_obeyed(team, monkeypatch):
-    """The next turn raises the error, and the reader continues after those holds."""
+    """Only the next turn raises the error; the reader then continues after those holds."""
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     error = KafkaError(KafkaError._BAD_MSG)
     unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
@@ -534,7 +534,7 @@ def test_holds_before_an_unreadable_control_record_are_obeyed(team, monkeypatch)
 
 
 def test_member_that_closes_itself_in_on_assign_is_closed(team, member):
-    """A poll then raises the same error as confluent-kafka; earlier, SystemError."""
+    """A poll then raises the same error as confluent-kafka's; it once raised SystemError."""
     one = member()
     one.subscribe([team.topic], on_assign=lambda consumer, _: consumer.close())
     with pytest.raises(RuntimeError, match="closed"):
@@ -555,7 +555,7 @@ STORE = "enable.auto.offset.store"
 
 @pytest.mark.parametrize("value", ["yes", "on", " true", "", 2, None], ids=repr)
 def test_invalid_offset_store_setting_is_refused_as_by_confluent_kafka(team, value):
-    """If an invalid value were accepted, no offset would ever be committed."""
+    """If the member accepted an invalid value, it would never commit any offset."""
     settings = {**settings_of(team), STORE: value}
     with pytest.raises(KafkaException, match=STORE):
         confluent_kafka.Consumer(settings)
@@ -581,7 +581,7 @@ def test_each_spelling_of_the_offset_store_setting_is_accepted(team, value):
 def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
     team, call, wrong
 ):
-    """Earlier, each letter of a string was treated as a topic, and nothing was paused."""
+    """Once, each letter of a string was treated as a topic, and no partition was paused."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -593,7 +593,7 @@ def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
 @pytest.mark.parametrize("wrong", [5, ""])
 def test_uncallable_callback_is_refused_by_subscribe(team, name, wrong):
-    """confluent-kafka does the same; earlier, only the first poll of a join raised."""
+    """confluent-kafka does the same. Once, our member raised only in the first poll."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -618,7 +618,7 @@ def test_members_do_not_import_kafka_python(team):
 
 
 def test_control_clients_copy_connection_settings_but_no_group_settings():
-    """Unknown settings of librdkafka are copied, because they may belong to a login."""
+    """Unknown settings of librdkafka are copied, because authentication may need them."""
     connection = {
         "bootstrap.servers": "b:9092",
         "https.ca.location": "/ca",
@@ -658,8 +658,8 @@ def clients_of(kind):
 
 
 @pytest.mark.contract("G9")
-def test_member_dropped_without_close_ends_its_control(team):
-    """The threads do not keep the member alive; they send a last report."""
+def test_control_of_a_member_dropped_without_close_stops(team):
+    """The control threads do not keep the member alive. They send a last report."""
     kinds = (AdminClient, confluent_kafka.Consumer, confluent_kafka.Producer)
     gc.collect()
     before, threads = len(clients_of(kinds)), control_threads()

@@ -50,7 +50,7 @@ ALICE = ("--owner", "alice")
 
 
 def came(member, count):
-    """Poll until this many records have arrived; return sorted partitions and offsets."""
+    """Poll for this many records; return their partitions and offsets, sorted."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -67,10 +67,8 @@ def owns(team, member):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @ALL_PROTOCOLS
-def test_held_group_delivers_no_record_even_to_new_members_and_all_after_the_lift(
-    team, client
-):
-    """``--wait`` succeeds, because members report the ids and generation that Kafka lists."""
+def test_held_group_delivers_no_record_until_the_lift_even_to_new_members(team, client):
+    """``--wait`` succeeds, because members report the same ids and generation as Kafka."""
     with ExitStack() as running:
         members = [
             running.enter_context(client.running(name, control=team.quick))
@@ -103,7 +101,7 @@ def test_held_group_delivers_no_record_even_to_new_members_and_all_after_the_lif
 @pytest.mark.contract("G2")
 @CLASSIC
 def test_group_held_before_its_first_member_delivers_no_held_record(team, client):
-    """The gate of a gained partition does not open before the holds are read."""
+    """The gate of a new partition opens only after the member has read the holds."""
     team.operator_holds(f"{team.topic}:0")
     member = client.subscribed(control=team.quick)
     assert came(member, 15) == everything(team)[5:]
@@ -116,7 +114,7 @@ def test_group_held_before_its_first_member_delivers_no_held_record(team, client
 
 @pytest.mark.contract("G9", "G10")
 def test_reset_is_refused_if_an_owner_cannot_reset_its_partitions(team, client):
-    """The member obeys the hold, and keeps its offsets."""
+    """The member obeys the hold, and its offsets do not change."""
     whose = ("--group", team.group, *ALICE)
     with client.running("a", control=team.quick) as member:
         wait_for(lambda: len(member.came) == 20, "the records")
@@ -162,7 +160,7 @@ def test_holds_stay_in_force_after_the_holds_topic_is_deleted(team, client):
 def test_holds_topic_that_ends_with_a_transaction_marker_is_read_to_its_end(
     team, client
 ):
-    """No consumer returns the marker, so no record has the last offset."""
+    """The marker has the last offset, but consumers do not return it as a record."""
     team.operator_holds(f"{team.topic}:0")
     producer = KafkaProducer(
         **team.broker.client_config, transactional_id=f"t-{team.group}"
@@ -177,9 +175,10 @@ def test_holds_topic_that_ends_with_a_transaction_marker_is_read_to_its_end(
 
 
 def make_again(team):
-    """Delete the holds topic, and create it again with another hold."""
+    """Delete the holds topic, create it again, and place another hold."""
     name = team.settings.holds_topic
-    # aiokafka requests the topic, and the broker would create it with default settings.
+    # aiokafka requests the topic's metadata, and the broker would otherwise create the
+    # topic with default settings.
     team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
     team.broker.delete_topic(name)
     team.create(name, topics.HOLDS_SETTINGS)
@@ -189,8 +188,8 @@ def make_again(team):
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
 def test_recreated_holds_topic_lifts_no_hold(team, client, monkeypatch):
-    """Holds that the new topic lacks stay in force; the old topic's offsets do not count."""
-    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # by default 30 s
+    """Holds that the new topic lacks stay in force; old offsets are not used any more."""
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # the default is 30 s
     events = []
     team.operator_holds(f"{team.topic}:0")
     member = client.subscribed(control=team.quick, hooks=[events.append])
@@ -206,7 +205,7 @@ def test_recreated_holds_topic_lifts_no_hold(team, client, monkeypatch):
 @pytest.mark.contract("G2")
 @pytest.mark.embedded_broker
 def test_request_for_the_end_of_a_recreated_holds_topic_returns_none(team, client):
-    """If both topics had the same length, a gate would open by offsets of the old one."""
+    """If both topics had the same length, the old topic's offsets would open a gate."""
     answers = []
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
@@ -225,7 +224,7 @@ def test_request_for_the_end_of_a_recreated_holds_topic_returns_none(team, clien
 @pytest.mark.contract("G1", "G5", "G9")
 @pytest.mark.usefixtures("patient")
 def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
-    """The reader starts again, as after five seconds without a response."""
+    """The reader starts again, as it does after five seconds without a response."""
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
     topic.begin()
@@ -241,7 +240,7 @@ def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
 
 @pytest.mark.contract("P14", "G9")
 def test_hooks_and_metrics_describe_a_member(team, client):
-    """Metrics that the client cannot provide are absent; counters remain after a close."""
+    """Metrics that the client cannot provide are absent; counters stay after the close."""
     events = []
     member = client.subscribed(control=team.quick, hooks=[events.append])
     came(member, 20)
@@ -270,7 +269,7 @@ def test_hooks_and_metrics_describe_a_member(team, client):
 @pytest.mark.contract("P6", "G9")
 @CLASSIC
 def test_pause_survives_rebalances_that_return_its_partition(team, client):
-    """An eager rebalance revokes the partition, and assigns it to the same member again."""
+    """An eager rebalance revokes the partition and assigns it to the same member again."""
     member = client.subscribed()
     came(member, 20)
     member.commit()
@@ -292,7 +291,7 @@ def test_pause_survives_rebalances_that_return_its_partition(team, client):
 
 @CLASSIC
 def test_pause_ends_if_a_rebalance_moves_its_partition_away(team, client):
-    """A program that resumes only owned partitions does not stall; a hold stays."""
+    """A program that resumes only owned partitions therefore does not stall; holds stay."""
     member = client.subscribed()
     came(member, 20)
     member.commit()
@@ -391,7 +390,7 @@ def test_invalid_target_of_a_hold_raises_and_places_no_hold(
 
 
 def test_holds_topic_with_cleanup_policy_delete_is_refused(team, client):
-    """The refused member leaves no thread."""
+    """The refused member leaves no thread behind."""
     control = team.with_settings(holds_topic=team.settings.status_topic + "x")
     team.create(control.holds_topic, {"cleanup.policy": "delete"})
     with pytest.raises(ControlTopicError, match=r"cleanup\.policy=delete"):
@@ -401,7 +400,7 @@ def test_holds_topic_with_cleanup_policy_delete_is_refused(team, client):
 
 
 def test_missing_control_topics_are_not_created(team, client):
-    """The broker would create a topic that a client requests by name."""
+    """If a client requested a topic's metadata by name, the broker would create the topic."""
     missing = {"holds_topic": f"h-{team.group}", "status_topic": f"s-{team.group}"}
     events = []
     control = team.with_settings(**missing)

@@ -1,4 +1,4 @@
-"""Plays rounds of holds on other clients, while members join, leave and are killed."""
+"""Plays rounds of holds on other clients while members join, leave and are killed."""
 
 import random
 import threading
@@ -17,15 +17,15 @@ from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
 
-ROUNDS, MINUTES = 100, 20  # the limits for each protocol
+ROUNDS, MINUTES = 100, 20  # the number of rounds and the time limit for each protocol
 WAIT = "60s"
-REMEMBERED = 70.0  # seconds for which commands still wait for a killed member
+REMEMBERED = 70.0  # seconds during which commands still wait for a killed member
 
 
 def confluent_of(team, protocol, name):
-    """Return the settings of a member on confluent-kafka."""
-    # The member has committed before it is killed, because no record flows at that
-    # time.
+    """Return the settings for a member that uses confluent-kafka."""
+    # A member that is killed has committed all its records by then, because everything
+    # is held at that time.
     settings = settings_of(team, name, protocol)
     settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 300}
     if protocol != NEWER:
@@ -34,7 +34,7 @@ def confluent_of(team, protocol, name):
 
 
 def aiokafka_of(team, assignor, name):
-    """Return the settings of a member on aiokafka, with the assignor of that name."""
+    """Return the settings for a member that uses aiokafka and the named assignor."""
     return {
         "auto_commit_interval_ms": 300,
         "auto_offset_reset": "earliest",
@@ -49,14 +49,14 @@ def aiokafka_of(team, assignor, name):
 
 class Rounds:
     """
-    Members of a team as processes, a producer, and the records that members received.
+    A team's members in processes, a producer, and the records the members received.
 
     Args:
         team: the cluster, the group and the topic of the members.
         game: the members' client, the function that makes their settings, and their
             protocol.
         closing: the exit stack that kills the members.
-        is_right: False plants a fault in each member.
+        is_right: if False, a fault is planted in each member.
     """
 
     def __init__(self, team, game, closing, *, is_right=True):
@@ -103,7 +103,7 @@ class Rounds:
         return run(self.team, *arguments, "--group", self.team.group)
 
     def play(self, scope, number, *, is_killed):
-        """Hold a scope while a third member joins and leaves; return the leaked records."""
+        """Hold a scope while a third member joins and leaves; return records that leaked."""
         numbers = {1} if scope.endswith(":1") else {0, 1, 2, 3}
         held = {tp for tp in self.team.partitions if tp.partition in numbers}
         owner = ("--owner", "alice")
@@ -141,12 +141,12 @@ class Rounds:
         return leaked
 
     def _has_come(self, name, *, has_share):
-        """Return whether a member reports and, with ``has_share``, owns a partition."""
+        """Return whether a member reports and, if ``has_share`` is set, owns a partition."""
         found = [one for one in self.team.look().members if one.name == name]
         return any((one.is_listed and one.claimed) or not has_share for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
-        """Wait with the command, or, after a kill, by the reports of the living members."""
+        """Wait until a scope is quiet; after a kill only living members must report it."""
         if time.monotonic() - self._killed_at < REMEMBERED:
             wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
             return
@@ -168,8 +168,10 @@ IDS = [
 
 @pytest.mark.timeout(2 * MINUTES * 60)
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
-def test_rounds_of_holds_leak_lose_and_duplicate_no_record(team, game, record_property):
-    """The records of members that have left count, too, because members commit them."""
+def test_rounds_of_holds_do_not_leak_lose_or_duplicate_any_record(
+    team, game, record_property
+):
+    """Records that departed members received count, too, because members commit them."""
     chance = random.Random(game[-1])  # noqa: S311 - a test draws
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
@@ -178,7 +180,8 @@ def test_rounds_of_holds_leak_lose_and_duplicate_no_record(team, game, record_pr
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
-            # A killed member would leave uncommitted records of partitions that flow.
+            # A member is killed only if all is held: otherwise it would leave
+            # uncommitted records.
             is_killed = number % 6 == 5
             killed += is_killed
             scope = "@all" if is_killed else chance.choice(scopes)
@@ -201,9 +204,10 @@ def test_rounds_of_holds_leak_lose_and_duplicate_no_record(team, game, record_pr
 @pytest.mark.parametrize("game", GAMES[::3], ids=IDS[::3])
 def test_rounds_detect_members_with_a_planted_fault(team, game):
     """
-    A negative control: the members deliver records of partitions gained under a hold.
+    A negative control: members deliver records from partitions gained during a hold.
 
-    The third member may leave before it delivers a record; then another round follows.
+    The third member may leave before it has delivered a record; then another round
+    follows.
     """
     with (
         ExitStack() as closing,
@@ -212,5 +216,5 @@ def test_rounds_detect_members_with_a_planted_fault(team, game):
         assert any(
             rounds.play("@all", number, is_killed=False)
             for number in range(40)
-            if number % 4 > 1  # the third member receives partitions
+            if number % 4 > 1  # the third member gets partitions
         )

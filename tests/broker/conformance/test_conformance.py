@@ -25,7 +25,7 @@ PAIRS = {
 
 @pytest.fixture(scope="session")
 def lab_of(kafka_broker, tmp_path_factory):
-    """Return a function that keeps one lab per client, whose processes serve all cases."""
+    """Return a function that keeps one lab per client; its processes serve all cases."""
     labs = {}
     logs = tmp_path_factory.mktemp("conformance")
     with ExitStack() as stack:
@@ -51,8 +51,8 @@ def test_client_has_its_known_verdict(client, case, lab_of):
 @pytest.mark.java_brokers
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
-def test_client_has_its_known_verdict_on_a_cut_log(client, tmp_path):
-    """The test has its own broker, which it kills and restarts."""
+def test_client_has_its_known_verdict_on_a_truncated_log(client, tmp_path):
+    """The test runs its own broker, which it kills and restarts."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:
         outcome = tried(CASES[LOG_CUT], lab, client)

@@ -1,4 +1,4 @@
-"""Tests the public cases of lasting pauses on members of each client."""
+"""Runs the public cases about lasting pauses on members that use each client."""
 
 import sys
 from contextlib import ExitStack
@@ -17,7 +17,8 @@ from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker
 
-# Only our kafka-python consumer passes its holds on, and allows time limits by signals.
+# Only our consumer on kafka-python can pass its holds on to the next owner, and allows
+# time limits that signals enforce.
 ABSENT = dict.fromkeys(
     ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
     Verdict.ABSENT,
@@ -87,7 +88,7 @@ def prefix(kafka_broker):
 
 @pytest.fixture(scope="module")
 def lab_of(kafka_broker, prefix, tmp_path_factory):
-    """Return a function that keeps one lab per client, whose processes serve all cases."""
+    """Return a function that keeps one lab per client; its processes serve all cases."""
     labs, logs = {}, tmp_path_factory.mktemp("members")
     with ExitStack() as stack:
 

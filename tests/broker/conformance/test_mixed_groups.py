@@ -1,4 +1,4 @@
-"""Tests a cooperative group of our members and members on librdkafka."""
+"""Tests a cooperative group in which some members are ours and others use librdkafka."""
 
 from itertools import product
 
@@ -19,7 +19,7 @@ PARTITIONS, RECORDS = 4, 20
 def test_paused_topic_stays_paused_in_a_group_with_librdkafka(
     kafka_broker, kafka_topic, make_producer, make_consumer
 ):
-    """Partitions move to the librdkafka member, which alone reads them, and back."""
+    """Partitions move to the librdkafka member, which reads them, and back to our member."""
     topic = kafka_topic(partitions=PARTITIONS)
     group = f"g-{topic}"
     ours = make_consumer(

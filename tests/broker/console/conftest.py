@@ -11,5 +11,5 @@ __all__ = ["patience", "served", "team"]
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """Let the console wait longer for its own readers on a slow machine."""
+    """Let the console wait longer for its own readers, because a machine may be slow."""
     monkeypatch.setattr(changes, "_SHOWN_WITHIN", 20.0)

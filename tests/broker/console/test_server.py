@@ -1,4 +1,4 @@
-"""Tests the console of a real group: pages, calls, outages, ages and the exit."""
+"""Tests the console with a real group: its pages, calls, outages, ages and exit."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def test_console_pauses_a_group_shows_it_quiet_and_resumes_it(team, served):
 
 
 @pytest.mark.embedded_broker
-def test_waiting_preview_delays_no_other_call_of_the_console(team, served):
+def test_waiting_preview_does_not_delay_other_calls_to_the_console(team, served):
     members = settled(team, "a")
     fields = {"group": team.group, "scopes": team.topic, "reason": "x"}
     with Polled(*members), ThreadPoolExecutor(1) as pool:
@@ -69,14 +69,16 @@ def test_waiting_preview_delays_no_other_call_of_the_console(team, served):
         assert week in result_of(preview)
         assert week in served.page("/place", **fields)
         every = team.broker.requests("DescribeConfigs")
-        # The console reuses a response for a minute, because an open page repeats its
-        # request after every change.
+        # The console reuses the broker's response for a minute, because an open page
+        # repeats its request after every change.
         assert [one.client_id for one in every].count(COMMANDS) == 1
 
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
-def test_refused_write_has_status_403_and_is_no_outage(team, served, error):
+def test_refused_write_has_status_403_and_does_not_count_as_an_outage(
+    team, served, error
+):
     team.broker.fail("Produce", error)
     fields = {"group": team.group, "scopes": "@all", "reason": "x"}
     refused = served.pause(**fields)
@@ -149,7 +151,7 @@ def status_of(served, path):
 def test_console_reads_the_holds_topic_before_it_replaces_a_hold(
     team, served, monkeypatch
 ):
-    """The console's own reader gets no response, so the console's snapshot lacks the hold."""
+    """The console's own reader gets no response, so the hold is missing from the snapshot."""
     monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # without a response
     member = team.member(control=None)
     member.assign(team.partitions)
@@ -179,7 +181,7 @@ def test_console_reads_the_holds_topic_before_it_replaces_a_hold(
 
 @pytest.fixture
 def quiet(team, served):
-    """Serve a console of a held group whose only member is quiet."""
+    """Serve a console that shows a held group whose only member is quiet."""
     members = settled(team, "a")
     team.operator_holds(f"{team.topic}:0")
     with Polled(*members):
@@ -189,7 +191,7 @@ def quiet(team, served):
 
 
 @pytest.mark.embedded_broker
-def test_quiet_group_becomes_unknown_without_responses_of_the_broker(
+def test_quiet_group_becomes_unknown_if_the_broker_stops_responding(
     team, quiet, monkeypatch
 ):
     monkeypatch.setattr(follower, "OLD_AFTER", 3.0)
@@ -213,7 +215,7 @@ def test_quiet_group_becomes_unknown_without_responses_of_the_broker(
 
 
 @pytest.mark.embedded_broker
-def test_snapshot_has_the_age_of_the_last_complete_reading_of_the_holds(team, quiet):
+def test_snapshot_age_is_measured_from_the_last_complete_read_of_the_holds(team, quiet):
     following = quiet.state.follower
     late = team.broker.hold("Fetch", client_id=CONSOLE)
     late.wait()
@@ -232,7 +234,7 @@ def test_snapshot_has_the_age_of_the_last_complete_reading_of_the_holds(team, qu
 
 @pytest.mark.embedded_broker
 def test_ctrl_c_stops_the_console_while_clients_wait(team, tmp_path):
-    """One client waits for the broker; another client has sent only a part of its body."""
+    """One client waits for the broker; another has sent only a part of its request body."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     token = tmp_path / "token"
     token.write_text("t" * 20)

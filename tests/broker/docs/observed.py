@@ -1,4 +1,4 @@
-"""Leaks a pause with any version of kafka-python: ``python observed.py BOOTSTRAP``."""
+"""Makes any kafka-python leak a pause: ``python observed.py BOOTSTRAP``."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Consumer(ObservedPauses, KafkaConsumer):
-    """The consumer in the docstring of the example."""
+    """The consumer from the example's docstring."""
 
 
 class Lines(logging.Handler):
@@ -25,7 +25,7 @@ class Lines(logging.Handler):
 
 
 def gained(bootstrap):
-    """Pause the whole assignment, and gain a partition when the other member leaves."""
+    """Pause all assigned partitions, and gain a partition when the other member leaves."""
     settings = {
         "bootstrap_servers": bootstrap,
         "group_id": "billing",
@@ -33,9 +33,9 @@ def gained(bootstrap):
         "enable_auto_commit": False,
     }
     consumer, other = Consumer("bills", **settings), KafkaConsumer("bills", **settings)
-    # A leader that joins without the topic's metadata rejoins once it has the metadata,
-    # and kafka-python 3.0 forgets that join if a poll returns before the join
-    # completes.
+    # Fetch the metadata first: a leader that joins without the topic's metadata joins
+    # again once it has the metadata, and kafka-python 3.0 forgets that join if a poll
+    # returns before the join completes.
     for member in (consumer, other):
         assert member.partitions_for_topic("bills") == {0, 1}
     is_shared = threading.Event()
@@ -44,7 +44,8 @@ def gained(bootstrap):
         while not is_shared.is_set():
             other.poll(500)
 
-    # In kafka-python 2.0 a poll waits until the other member has joined, too.
+    # Poll the other member on a thread, because in kafka-python 2.0 a poll waits until
+    # both members have joined.
     polling = threading.Thread(target=poll_other)
     polling.start()
     while not len(consumer.assignment()) == len(other.assignment()) == 1:
@@ -68,7 +69,7 @@ def gained(bootstrap):
 
 
 def main(bootstrap):
-    """Print the numbers of delivered and of counted records at each step."""
+    """Print, for each step, how many records were delivered and how many were counted."""
     lines = Lines()
     logging.getLogger("observe").addHandler(lines)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -97,7 +98,7 @@ def main(bootstrap):
     consumer.pause(TP)
     write()
     counts["paused"] = polled(2)
-    # A rebalance would clear the paused flag in the same way.
+    # This clears the paused flag, as a rebalance would.
     consumer._subscription.resume(TP)
     counts["leaked"] = polled(20)
     write()

@@ -1,4 +1,4 @@
-"""Tests the files of ``docs/examples`` and the shell recipes of a page."""
+"""Tests the files in ``docs/examples`` and the shell recipes on a page."""
 
 import json
 import os
@@ -74,7 +74,7 @@ SLACK, GRAFANA = (
     for one in blocks(PAGES / "monitor.md")
     if one.run_by == "tests/broker/docs/test_examples.py"
 )
-# This substitute writes its arguments to a file, one per line, followed by "--".
+# This substitute for curl writes its arguments to a file, one per line, and then "--".
 CURL = """#!/bin/sh
 printf '%s\\n' "$@" -- >> "$CALLS"
 """

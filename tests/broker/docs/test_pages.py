@@ -1,4 +1,4 @@
-"""Runs the code blocks of README and of the site's pages."""
+"""Runs the code blocks in README and on the site's pages."""
 
 import code
 import contextlib
@@ -31,9 +31,9 @@ RUN = [
     if any(one.is_run_here and one.language == "python" for one in blocks(page))
 ]
 
-# The starts of commands in prose, each with an option that makes the command exit
-# immediately. The linter parses the commands of ``safeconsumer``, and .ci/run runs
-# sphinx-build.
+# How commands in prose begin, each with an option that makes the command exit
+# immediately. Other commands are tested elsewhere: the linter parses commands of
+# ``safeconsumer``, and .ci/run runs sphinx-build.
 STARTS = {"python -m tests.": "--help", "pytest --pyargs ": "--collect-only"}
 STARTED = {
     command: how
@@ -56,7 +56,7 @@ def test_code_blocks_of_a_page_run(  # noqa: PLR0913, PLR0917 - fixtures
     """
     The blocks run one after another, as if they were pasted into one session.
 
-    This run's address, topics and group replace those of the page.
+    The broker address, topics and group of this run replace those on the page.
     """
     monkeypatch.chdir(tmp_path)
     topic = kafka_topic(partitions=4)
@@ -73,21 +73,21 @@ def test_code_blocks_of_a_page_run(  # noqa: PLR0913, PLR0917 - fixtures
 
 @pytest.mark.parametrize("command", STARTED)
 def test_command_in_prose_starts(command):
-    """The test runs with the extra ``ci``, which includes the extra in the command's line."""
+    """The tests run with the extra ``ci``, which includes the extra that the line names."""
     words = shlex.split(command.removeprefix("python -m "))
     ended = ran_python("-m", *words, STARTED[command], cwd=ROOT, timeout=100)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 class Pasting(code.InteractiveConsole):
-    """A Python prompt into which a block is pasted line by line."""
+    """A Python prompt into which a code block is pasted line by line."""
 
     def __init__(self, names, block):
         super().__init__(names, str(block.page))
         self._line = block.line
 
     def paste(self, text):
-        """Run a text line by line; return the output without the values of expressions."""
+        """Run a text line by line; return the output except the values of expressions."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), _values_unseen():
             for number, line in enumerate(text.splitlines()):
@@ -97,7 +97,7 @@ class Pasting(code.InteractiveConsole):
         return printed.getvalue()
 
     def showsyntaxerror(self, *_, **__):
-        """Fail, because the prompt would only print the error and skip the line."""
+        """Fail the test, because the prompt would only print the error and skip the line."""
         pytest.fail(f"{self.filename}:{self._at}: {sys.exception()}")
 
     def showtraceback(self):

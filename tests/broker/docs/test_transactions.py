@@ -1,4 +1,4 @@
-"""Tests that the page's transactional program loses no record of a failed batch."""
+"""Tests that the page's transactional program does not lose records of a failed batch."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -10,11 +10,11 @@ from tests.harness.waiting import wait_for
 pytestmark = pytest.mark.any_broker
 
 VALUES = [b"0", b"1", b"2"]
-MOST_POLLS = 120  # of half a second each, far more than needed
+MOST_POLLS = 120  # each takes half a second; far fewer polls are needed
 
 
 class EndedError(Exception):
-    """Stops the page's program, whose loop is endless."""
+    """The error with which a test stops the page's program, whose loop is endless."""
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def topics(kafka_topic):
 
 @pytest.fixture
 def run(kafka_broker, topics, monkeypatch):
-    """Return ``run(before_poll, commit)``, which runs the page's program on new topics."""
+    """Return ``run(before_poll, commit)``, which runs the page's program with new topics."""
     orders, invoices = topics
     (block,) = blocks(ROOT / "docs/how-to/transactions.md")
     code = block.code

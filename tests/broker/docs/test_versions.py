@@ -1,5 +1,5 @@
 """
-Checks statements of pages about other versions of kafka-python with these versions.
+Checks the pages' statements about other versions of kafka-python with these versions.
 
 The statements are the table in ``docs/how-to/from-2x.md``, and the example
 ``docs/examples/observe.py``, which counts the records that kafka-python leaks.
@@ -45,7 +45,7 @@ NEW = {
 
 
 def printed(python, program, topic=None):
-    """Run a program with a ``KafkaConsumer`` on a new broker; return its JSON output."""
+    """Run a program that uses ``KafkaConsumer`` on a new broker; return its JSON output."""
     with EmbeddedBroker() as broker:
         if topic is not None:
             broker.create_topic(topic, 1)
@@ -62,7 +62,7 @@ def test_installed_kafka_python_behaves_as_in_the_table():
 
 @pytest.mark.nightly
 def test_kafka_python_2_3_behaves_as_in_the_table():
-    """kafka-python 2.3 is installed in its own environment."""
+    """The test installs kafka-python 2.3 in an environment of its own."""
     assert printed(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 
 
@@ -83,6 +83,6 @@ def test_example_counts_the_leaks_of_the_installed_kafka_python():
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
 def test_example_counts_the_leaks_of_an_earlier_kafka_python(version):
-    """Programs with a version before 3.0 also need the counts."""
+    """Programs that use a version before 3.0 need the counts, too."""
     python = python_of(f"kafka-python=={version}")
     assert printed(python, "observed.py") == COUNTS

@@ -1,5 +1,5 @@
 """
-Prints how the installed kafka-python behaves, as JSON, for any version from 2.3 on.
+Prints as JSON how the installed kafka-python, 2.3 or later, behaves.
 
 ``python versions.py HOST:PORT TOPIC``; the topic has one partition and one record.
 """
@@ -34,7 +34,7 @@ def _find_no_broker():
 
 
 class _Listener(ConsumerRebalanceListener):
-    """A listener that notes its thread, commits, and raises."""
+    """A listener that records its thread, commits, and raises an error."""
 
     def __init__(self, found):
         self.found = found

@@ -14,12 +14,12 @@ from tests.harness.worker.lab import Running
 
 pytestmark = pytest.mark.embedded_suffices
 
-RECORDS = 60  # of each partition, enough for some seconds of handling
+RECORDS = 60  # in each partition; to handle them takes some seconds
 
 
 @frozen
 class Writing:
-    """A handler that waits 50 ms for each record, and then writes the offset to a file."""
+    """A handler that waits 50 ms for each record and then writes its offset to a file."""
 
     folder: Path
 
@@ -35,8 +35,10 @@ class Writing:
 
 
 @pytest.mark.contract("G8")
-def test_no_handler_process_writes_once_the_group_is_quiet(kafka_broker, tmp_path):
-    """Another partition flows during the hold."""
+def test_handler_processes_stop_writing_before_the_group_counts_as_quiet(
+    kafka_broker, tmp_path
+):
+    """The other partition is not held and its records are still handled."""
     handle = Writing(tmp_path)
     with Team(kafka_broker, partitions=2, records=RECORDS) as team:
         consumer = team.subscribed(max_poll_records=RECORDS)

@@ -1,4 +1,4 @@
-"""Tests an operator's view of groups with both protocols, and of silent brokers."""
+"""Tests an operator's view of groups with either protocol, also if brokers are silent."""
 
 import pytest
 from kafka.errors import KafkaTimeoutError
@@ -13,7 +13,7 @@ from tests.harness.kafka.patience import patient
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
-# Settings of clients whose requests outlast the test.
+# Settings for clients whose requests do not time out before the test ends.
 PATIENT = patient(3_600_000, connections_max_idle_ms=7_200_000)
 
 
@@ -52,7 +52,8 @@ def test_pause_with_wait_succeeds_in_a_group_of_the_newer_protocol(team):
         view = operator.look(team.group)
         assert (view.facts.state, view.verdict.words) == ("Stable", "quiet")
         assert set(owners(view).values()) == {"a", "b"}
-        # The view names a third member, which obeys no hold, and whose partitions flow.
+        # The view names a third member, which does not obey holds and still receives
+        # records.
         with ConfluentMember(team, "plain") as plain:
             wait_for(lambda: is_shared(team, a, b, plain), "a share for the third")
 
@@ -77,7 +78,7 @@ def test_pause_with_wait_succeeds_in_a_group_of_the_newer_protocol(team):
 
 @pytest.mark.real_broker
 def test_classic_member_obeys_holds_in_a_group_of_the_newer_protocol(team):
-    """Kafka lets both kinds of members share a group; the view names the silent member."""
+    """Kafka lets both kinds of members share a group; the view names one as silent."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )
@@ -118,7 +119,7 @@ def test_classic_member_obeys_holds_in_a_group_of_the_newer_protocol(team):
 
 @pytest.mark.embedded_broker
 def test_view_times_out_if_the_broker_is_silent(team):
-    """The next view succeeds with new clients."""
+    """After the timeout the next view succeeds with new clients."""
     team.operator_holds("@all")
     with Operator(team.broker.client_config, team.quick) as operator:
 

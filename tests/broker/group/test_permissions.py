@@ -1,4 +1,4 @@
-"""Tests ACLs: a member may read but not write holds; users without rights get advice."""
+"""Tests ACLs: members may only read holds, and users without permission get advice."""
 
 import pytest
 from kafka.admin import (
@@ -60,9 +60,10 @@ def test_member_with_acls_obeys_holds_but_cannot_write_any(story):
 )
 def test_refused_login_is_reported_with_the_brokers_message(story, changed, message):
     """
-    The line contains the user, but no password.
+    The error line contains the user's name, but no password.
 
-    kafka-python itself retries for 5 s, and then reports that no broker is available.
+    By itself kafka-python would retry for 5 s and then report that no broker is
+    available.
     """
     file = story.files["operator"]
     file.write_text(file.read_text().replace(*changed))
@@ -76,7 +77,7 @@ def test_refused_login_is_reported_with_the_brokers_message(story, changed, mess
 
 
 def test_audit_logs_in_with_the_config_file(story, tmp_path):
-    """With ``--config`` the audit reads the topics, and reports a refused login."""
+    """With ``--config`` the audit reads the topics; it also reports a refused login."""
     consumer = story.team.subscribed("a", control=None, journal=str(tmp_path))
     got = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -89,8 +90,8 @@ def test_audit_logs_in_with_the_config_file(story, tmp_path):
     assert story.run("operator", *asked).exit_code == Status.REFUSED
 
 
-def test_user_without_rights_gets_advice_about_acls(story):
-    """No command advises to create a topic, or prints an empty list as JSON."""
+def test_user_without_permissions_gets_advice_about_acls(story):
+    """No command advises the user to create a topic, or prints an empty list as JSON."""
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
     for words in (
@@ -109,7 +110,7 @@ def test_user_without_rights_gets_advice_about_acls(story):
         assert "control init" not in ended.stderr, words
 
 
-def test_doctor_distinguishes_missing_rights_from_missing_topics(story):
+def test_doctor_distinguishes_missing_permissions_from_missing_topics(story):
     topic, read, settings = ResourceType.TOPIC, ACLOperation.READ, story.team.settings
 
     def printed():
@@ -124,12 +125,12 @@ def test_doctor_distinguishes_missing_rights_from_missing_topics(story):
     assert f"no right to describe {settings.holds_topic}" in found
     name = settings.status_topic
     assert f"{name}: settings unknown, no right to DescribeConfigs" in found
-    # ``control acls`` grants no user the right DescribeConfigs on the status topic.
+    # ``control acls`` does not grant any user DescribeConfigs on the status topic.
     assert found.count("set the ACLs of safeconsumer control acls") == 1
 
 
-def test_member_without_the_right_describe_configs_emits_a_warning_event(story):
-    """Members need the right DescribeConfigs for nothing else."""
+def test_member_without_permission_to_describe_configs_emits_a_warning_event(story):
+    """Members need the permission DescribeConfigs only for this check."""
     team, read = story.team, ACLOperation.READ
     for name in (team.settings.holds_topic, team.topic):
         story.grant(allow("watcher", ResourceType.TOPIC, name, read))
@@ -139,8 +140,8 @@ def test_member_without_the_right_describe_configs_emits_a_warning_event(story):
     assert ["DescribeConfigs" in one.reason for one in emitted] == [True]
 
 
-def test_member_whose_rights_are_revoked_stays_quiet(story):
-    """The holds that the member has read stay in force, and an event reports the loss."""
+def test_member_whose_acls_are_removed_stays_quiet(story):
+    """The holds that the member has read stay in force; an event reports the missing ACLs."""
     team, consumer = story.team, member(story)
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))

@@ -1,4 +1,4 @@
-"""Runs commands as processes whose streams are full, closed or unread."""
+"""Runs commands in processes whose streams are full, closed or not read."""
 
 import fcntl
 import json
@@ -64,9 +64,9 @@ def test_history_follow_exits_once_its_pipe_is_closed(team):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_a_history_follow_that_blocks_on_a_full_pipe(team, number):
-    """A pager that shows its first page does not read, so the command's write blocks."""
-    # In JSON each of these letters takes six bytes, so the line is longer than the
+def test_signal_stops_history_follow_while_it_blocks_on_a_full_pipe(team, number):
+    """A pager that shows its first page does not read on, so the command's write blocks."""
+    # In JSON each of these letters takes six bytes, so the line does not fit into the
     # pipe.
     owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)
     team.operator_holds("@all", owner=owner, reason=reason)
@@ -143,12 +143,12 @@ SHOWING = ("pause", "status", "history")  # commands that print reasons
         # On an ASCII stream click writes UTF-8, so Latin-1 is the more critical
         # encoding.
         *((name, "latin-1") for name in SHOWING),
-        # Each process takes a second of CPU, so most cases are nightly.
+        # Each process takes a second of CPU time, so most cases run only at night.
         *(pytest.param(name, "ascii", marks=pytest.mark.nightly) for name in TYPED),
     ],
 )
 def test_command_works_on_a_terminal_without_unicode(team, command, encoding, tmp_path):
-    """A command prints a reason in Japanese as escapes, or as UTF-8."""
+    """The command prints a reason in Japanese either as escapes or as UTF-8."""
     for owner in ("alice", "bob"):
         whose = ("--group", team.group, "--owner", owner, "--for", "1h")
         run(team, "pause", "@all", *whose, "--reason", REASON, "--future")
@@ -175,8 +175,8 @@ def test_every_command_is_tested_on_a_terminal_without_unicode():
 
 def in_a_process(arguments, *, stdout=None, first="", **environment):
     """Run a command with real streams, as a shell does."""
-    # A first process closes the descriptors before the command's Python opens its
-    # streams.
+    # A first process closes descriptors, and then becomes the Python process that runs
+    # the command.
     code = "import sys; from safeconsumer.cli.main import main; main()"
     program = [sys.executable, "-c", code, *arguments]
     if first:

@@ -1,4 +1,4 @@
-"""Tests policies, deletion and compaction of control topics on a broker."""
+"""Tests control topics on a broker: their policies, their deletion, their compaction."""
 
 import threading
 import time
@@ -21,12 +21,13 @@ from tests.harness.waiting import retried, wait_for
 
 pytestmark = pytest.mark.any_broker
 
-# By default Kafka's cleaner checks for work every 15 s, test brokers more often.
+# By default Kafka's log cleaner checks for work every 15 s; test brokers check more
+# often.
 CLEANED_WITHIN = 60.0
 
 
 def delete(team, name):
-    """Delete a topic; return once the broker no longer lists it."""
+    """Delete a topic, and wait until the broker no longer lists it."""
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.delete_topics([name])
         wait_for(lambda: name not in admin.list_topics(), "the deletion", LIMIT)
@@ -39,12 +40,12 @@ def create(team, name, settings):
 
 @pytest.mark.contract("G5")
 def test_holds_topic_with_a_wrong_policy_raises_an_alarm_and_keeps_its_holds(team):
-    """Once the policy is right again, the member continues reading the topic."""
+    """Once the policy is correct again, the member continues to read the topic."""
     consumer = team.ready(control=team.with_settings(check_interval=0.2))
     emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
-    assert consumer.paused() == set()  # the program itself has paused nothing
+    assert consumer.paused() == set()  # the program itself has not paused any partition
     set_policy(team, name, "delete")
     poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     alarm = emitted.only(control_events.ControlUnavailable)
@@ -67,7 +68,7 @@ def set_policy(team, name, policy):
 
 @pytest.mark.contract("G5")
 def test_missing_holds_topic_gates_partitions_until_it_is_created(team):
-    """The alarm names the command that creates the topic; the member does not create it."""
+    """The alarm names the command that creates the topic. The member does not create it."""
     name = f"later-{team.group}"
     consumer = team.subscribed(control=team.with_settings(holds_topic=name))
     emitted = team.emitted(consumer)
@@ -83,7 +84,7 @@ def test_missing_holds_topic_gates_partitions_until_it_is_created(team):
 
 @pytest.mark.contract("G5")
 def test_recreated_holds_topic_lifts_no_hold(team):
-    """Only a tombstone on the new topic lifts a hold."""
+    """A hold is lifted only by a tombstone on the new topic."""
     consumer = team.ready()
     emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
@@ -94,7 +95,8 @@ def test_recreated_holds_topic_lifts_no_hold(team):
     poll_until(consumer, lambda: emitted.of(control_events.ControlTopicReset))
     held = set(team.partitions[:2])
     assert held <= consumer.quiet()
-    # The gate of a newer assignment may keep the other partitions quiet for some time.
+    # After a new assignment, the gate may keep the other partitions quiet for some
+    # time.
     poll_until(consumer, lambda: consumer.quiet() == held)
     again(team, f"{team.topic}:1")
     poll_until(consumer, lambda: consumer.quiet() == {team.partitions[0]})
@@ -102,7 +104,7 @@ def test_recreated_holds_topic_lifts_no_hold(team):
 
 @pytest.mark.contract("G5")
 def test_recreated_holds_topic_is_read_from_its_first_record(team):
-    """The new topic has grown beyond the old positions before the member notices it."""
+    """Before the member notices the new topic, the topic has grown beyond old positions."""
     consumer = team.ready()
     name = team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
@@ -117,7 +119,7 @@ def test_recreated_holds_topic_is_read_from_its_first_record(team):
 
 
 def again(team, scope):
-    """Lift a scope; the writer may still have the deleted topic's metadata."""
+    """Lift a scope; retry while the writer still has the deleted topic's metadata."""
     retried(lambda: team.operator_lifts(scope), ControlWriteError, limit=LIMIT)
 
 
@@ -145,7 +147,7 @@ def test_compacted_holds_topic_is_read_to_its_end(team):
 
 @pytest.mark.nightly
 def test_recent_records_of_the_holds_topic_are_not_compacted(team):
-    """The record of a recently lifted hold stays, because the history needs it."""
+    """Records of recently lifted holds are kept, because the history needs them."""
     name = f"journal-{team.group}"
     team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
     team.settings = team.with_settings(holds_topic=name)
@@ -162,7 +164,7 @@ def test_recent_records_of_the_holds_topic_are_not_compacted(team):
 
 
 def wait_until_cleaned(team, scope):
-    """Hold and lift a scope until the log loses older records; return its records."""
+    """Hold and lift a scope until compaction removes older records; return all others."""
     read = []
 
     def lost(records):
@@ -171,7 +173,7 @@ def wait_until_cleaned(team, scope):
     def is_cleaned():
         team.operator_holds(scope)
         team.operator_lifts(scope)
-        # An older reader would still know the records that the log has lost.
+        # A reader from before the compaction would still know the removed records.
         with Operator(team.broker.client_config, team.settings) as operator:
             operator.board.keep_all_records()
             operator.holds()
@@ -210,7 +212,7 @@ def test_hold_in_a_flood_of_garbage_records_is_obeyed(team):
 
 
 def pour(team, over):
-    """Write 10,000 garbage records a second, or as many as this machine can."""
+    """Write up to 10,000 garbage records a second, until ``over`` is set."""
     number = 0
     while not over.wait(0.01):
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""Tests resets of a live group (G10) while its members are killed."""
+"""Tests resets of a running group (G10) while its members are killed."""
 
 import itertools
 import random
@@ -27,8 +27,8 @@ def operate(team, command, *arguments):
 @pytest.mark.contract("G10")
 @pytest.mark.parametrize("target", [2, 5, 8], ids=["back", "nowhere", "forward"])
 @pytest.mark.usefixtures("time_to_look")
-def test_reset_moves_a_running_group(team, target):
-    """The group's member continues at the target, and commits from there."""
+def test_reset_sets_the_offsets_of_a_running_group(team, target):
+    """The group's member continues reading at the target, and commits from there on."""
     consumer = team.subscribed("a", control=team.quick)
     team.catch_up(consumer)
     with Polled(consumer):
@@ -47,7 +47,7 @@ def test_reset_moves_a_running_group(team, target):
 
 
 def drawn(chance):
-    """Yield kinds of rounds endlessly: all kinds, repeatedly, in random order."""
+    """Yield the kinds of rounds endlessly: all kinds in random order, again and again."""
     while True:
         yield from chance.sample(KINDS, len(KINDS))
 
@@ -58,10 +58,10 @@ def drawn(chance):
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 @pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
-def test_reset_moves_each_partition_once_despite_failures(
+def test_reset_is_applied_once_to_each_partition_despite_failures(
     tmp_path, assignor, is_static
 ):
-    """After the lift each record from the target on is delivered exactly once."""
+    """After the lift each record from the target onwards is delivered exactly once."""
     chance = random.Random(f"{assignor} {is_static}")  # noqa: S311 - a test draws
     end, log = time.monotonic() + 60 * MINUTES, tmp_path / "log"
     with (

@@ -1,4 +1,4 @@
-"""Plays an operator's session with only the rights that ``control acls`` prints."""
+"""Plays an operator's session with only the ACLs that ``control acls`` prints."""
 
 import json
 
@@ -23,7 +23,7 @@ OWNER = ("--owner", "alice")
 
 
 def ends_well(story, *arguments):
-    """Run a command as alice, which must succeed; return its output."""
+    """Run a command as alice; the command must succeed. Return its output."""
     ended = story.alice(*arguments)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     return ended.stdout
@@ -73,8 +73,8 @@ def lift_and_let_expire(story):
 
 
 @pytest.mark.contract("G1", "G2")
-def test_operators_session_succeeds_with_the_printed_rights(story):
-    """Alice has only the rights that ``control acls`` prints."""
+def test_session_of_an_operator_succeeds_with_only_the_printed_acls(story):
+    """Alice has only the permissions that ``control acls`` prints."""
     team, topic = story.team, story.team.topic
     first = story.member("billing-1")
     team.catch_up(first)
@@ -102,8 +102,8 @@ def test_operators_session_succeeds_with_the_printed_rights(story):
     ]
 
 
-def test_printed_rights_suffice_to_reset_a_group_without_members(story):
-    """The command itself commits the offsets for the group."""
+def test_printed_acls_suffice_to_reset_a_group_without_members(story):
+    """Without members, the command itself commits the group's offsets."""
     team, topic = story.team, story.team.topic
     consumer = story.member("gone")
     team.catch_up(consumer)

@@ -1,5 +1,5 @@
 """
-Tests that no output contains a password, with a broker that requires passwords.
+Tests on a broker that requires passwords that no output contains a password.
 
 The tests collect all output of this package at the most verbose level: logs, events,
 journals, errors with their causes, ``repr``, and the output of commands.
@@ -40,7 +40,7 @@ GUESS = "guess-71d2ba90"
 
 
 def permit(team):
-    """Grant the member the rights to read its topic and the holds, and to report."""
+    """Permit the member to read its topic and the holds, and to write reports."""
     settings, topic = team.settings, ResourceType.TOPIC
     read, write = ACLOperation.READ, ACLOperation.WRITE
     with KafkaAdminClient(**team.broker.client_config) as admin:
@@ -68,7 +68,7 @@ class Collected(logging.Handler):
 
     def emit(self, record):
         if record.name.startswith("kafka."):
-            return  # kafka-python's own DEBUG lines contain passwords in any program
+            return  # kafka-python's own DEBUG lines always contain passwords
         self.parts.append(record.getMessage())
         self.parts.append(repr(record.args))
         if record.exc_info and record.exc_info[1]:
@@ -89,7 +89,7 @@ class Collected(logging.Handler):
 
 
 def _forms(secret):
-    # Returns the password in plain text, and in base64 at any offset.
+    # Returns the password as plain text, and in base64 for each alignment.
     shifted = (base64.b64encode(b"\0" * n + secret.encode()).decode() for n in range(3))
     return [secret, *(text[4:-4] for text in shifted)]
 
@@ -124,10 +124,12 @@ def test_search_finds_a_password_in_any_form(collected):
     assert len(collected.leaks()) >= 5
 
 
-def test_member_and_its_operator_write_no_password(team, collected, tmp_path):
-    """The output includes the member's journal and its ``repr``."""
+def test_output_of_a_member_and_its_operator_contains_no_password(
+    team, collected, tmp_path
+):
+    """The collected output includes the member's journal and its ``repr``."""
     permit(team)
-    collected.parts.clear()  # lines of kafka-python's admin client do not count
+    collected.parts.clear()  # lines from kafka-python's admin client do not count
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
     more = {"hooks": [log_event, collected.add], "journal": journal}
     consumer = team.subscribed(**more, **team.broker.client_of("member"))
@@ -149,7 +151,7 @@ def test_member_and_its_operator_write_no_password(team, collected, tmp_path):
     assert collected.leaks() == []
 
 
-def test_refused_login_writes_no_password(team, collected, tmp_path):
+def test_output_about_a_refused_login_contains_no_password(team, collected, tmp_path):
     """The broker refuses the login of a consumer and of a command."""
     config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
     config["bootstrap_timeout_ms"] = 1000
@@ -162,7 +164,7 @@ def test_refused_login_writes_no_password(team, collected, tmp_path):
 
 
 def test_error_about_a_setting_contains_no_password(collected):
-    """The settings next to the invalid one include passwords."""
+    """The consumer's other settings include passwords."""
     secret = PASSWORDS["member"]
     config = {
         "sasl_plain_password": secret,

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_broker
 
 @contextmanager
 def instrumented():
-    """Instrument kafka-python during the block; lend the exporter of the spans."""
+    """Instrument kafka-python during the block; yield the exporter that collects spans."""
     found = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))
@@ -40,7 +40,7 @@ def names(found):
 
 @simulated(seeds=1)
 def test_iteration_creates_spans_only_while_kafka_python_is_instrumented(lab):
-    """The instrumentation starts and ends between records of one poll."""
+    """The instrumentation starts and ends between two records that the same poll fetched."""
     (tp,) = lab.topic("t", 1, records=9)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
     reader.take(3)
@@ -84,7 +84,7 @@ print(seen)
 def test_wrapper_installed_before_our_import_sees_every_record(
     kafka_broker, kafka_topic
 ):
-    """The wrapper is a plain function with the attributes of upstream's function."""
+    """The wrapper is a plain function that has the attributes of upstream's function."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for _ in range(5):
@@ -96,7 +96,7 @@ def test_wrapper_installed_before_our_import_sees_every_record(
 
 
 def test_control_traffic_creates_no_spans(kafka_broker):
-    """A member reads holds and writes reports, and an operator places a hold."""
+    """The member reads holds and writes reports, and an operator places a hold."""
     with instrumented() as exported, Team(kafka_broker) as team:
         exported.clear()  # drops the spans of the team's own records
         member = team.subscribed()

@@ -29,9 +29,10 @@ AN_HOUR_MS = 3_600_000
 
 class Reading:
     """
-    A member with two partitions, and the offsets that it received from each.
+    A member with two partitions, and the offsets that it received from each partition.
 
-    Later records of one partition prove that the other partition delivered none.
+    When later records of one partition arrive, the test knows that the other partition
+    delivers none.
     """
 
     def __init__(self, topic, producer, consumer):
@@ -58,7 +59,7 @@ class Reading:
 
 @pytest.fixture
 def reading(kafka_topic, make_consumer, make_producer):
-    """Return ``reading(**configs)``, which subscribes one of our consumers."""
+    """Return ``reading(**configs)``, which makes and subscribes one of our consumers."""
 
     def made(**configs):
         topic = kafka_topic(partitions=2)
@@ -96,7 +97,7 @@ def test_each_owner_holds_and_lifts_only_its_own_holds(reading):
 
 @pytest.mark.contract("P16")
 def test_records_deleted_during_a_hold_are_reported(reading, kafka_broker):
-    """P16: even with ``latest`` reading continues at the first remaining record."""
+    """P16: even with ``latest``, reading continues at the first record that still exists."""
     reported = EventLog()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(reported,))
     consumer, first, second = one.consumer, one.first, one.second
@@ -113,10 +114,10 @@ def test_records_deleted_during_a_hold_are_reported(reading, kafka_broker):
 
 
 @pytest.mark.contract("P16", "P20")
-def test_committed_position_beyond_the_end_moves_to_the_truncation_offset(
+def test_committed_position_beyond_the_end_is_reset_to_the_truncation_offset(
     reading, make_consumer
 ):
-    """P20: Kafka compares the leader epoch of the commit with its log."""
+    """P20: The broker compares the commit's leader epoch with its log."""
     reported = EventLog()
     one = reading(auto_offset_reset="earliest")
     one.until_read(one.first, 5)
@@ -185,7 +186,7 @@ def test_topic_recreated_during_a_hold_is_read_from_its_start(  # noqa: PLR0913 
 def test_topic_recreated_during_reading_is_read_from_its_start(
     kafka_topic, kafka_broker, make_consumer, make_producer
 ):
-    """P21: until the topic exists again, fetches return an error."""
+    """P21: fetches return an error until the topic exists again."""
     reported = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {"hooks": (reported,), "allow_auto_create_topics": False}
@@ -208,7 +209,7 @@ def test_topic_recreated_during_reading_is_read_from_its_start(
 
 
 def _recreate(admin, topic):
-    # A deleted topic exists until all its brokers know about the deletion.
+    # A deleted topic still exists until all of its brokers know about the deletion.
     def is_made():
         try:
             admin.create_topics([NewTopic(topic, 2, 1)])
@@ -222,7 +223,7 @@ def _recreate(admin, topic):
 
 @pytest.mark.contract("P10", "P12")
 def test_resume_on_another_thread_wakes_a_waiting_poll(reading):
-    """P10, P12: a poll with a timeout of an hour returns the parked record."""
+    """P10, P12: a poll with a timeout of one hour returns the parked record immediately."""
     one = reading(max_poll_records=1)
     one.until(lambda: any(one.got.values()))
     (parked,) = (tp for tp, got in one.got.items() if got)
@@ -261,7 +262,7 @@ def test_pause_in_a_signal_handler_holds_the_partition(reading):
 
 @pytest.mark.contract("P19")
 def test_wakeup_ends_the_current_or_the_next_poll(reading):
-    """P19: first another thread calls ``wakeup()``, then a signal handler."""
+    """P19: ``wakeup()`` is called first on another thread, then in a signal handler."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     waking = threading.Timer(0.05, one.consumer.wakeup)
@@ -281,7 +282,7 @@ def test_wakeup_ends_the_current_or_the_next_poll(reading):
 
 @pytest.mark.contract("P9", "P14")
 def test_every_hook_receives_the_same_events_in_order(reading):
-    """P14: each call emits one event, even if a hook raises; P9: so does each purge."""
+    """P14: each call emits one event, even if a hook raises; P9: each purge does, too."""
 
     def raising(_event):
         raise ZeroDivisionError
@@ -305,8 +306,10 @@ def test_every_hook_receives_the_same_events_in_order(reading):
 
 
 @pytest.mark.contract("P17")
-def test_commit_of_a_partition_that_moved_away_is_refused(reading, make_consumer):
-    """P17: the new owner's progress stays, and owned partitions can be committed."""
+def test_commit_for_a_partition_that_moved_to_another_member_is_refused(
+    reading, make_consumer
+):
+    """P17: the new owner's progress is kept, and owned partitions can still be committed."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     other = make_consumer(KafkaConsumer, one.topic, group=f"g-{one.topic}")
@@ -333,7 +336,7 @@ def _interrupted(*arguments):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 def test_polls_continue_after_a_call_that_raised_at_any_place(every):
-    """P18: calls raise the handler's own exceptions, and no record is lost or repeated."""
+    """P18: each call raises the handler's exception, and no record is lost or repeated."""
     _interrupted("--every", str(every))
 
 
@@ -349,7 +352,7 @@ def test_polls_interrupted_at_random_times_lose_no_record(seed, decoder):
 def test_consumer_closes_while_its_join_waits_for_another_member(
     kafka_topic, make_consumer
 ):
-    """P22: the other member regains all partitions at its next join without a wait."""
+    """P22: with its next join the other member regains all partitions without waiting."""
     topic = kafka_topic(partitions=2)
     how = {
         "group": f"g-{topic}",

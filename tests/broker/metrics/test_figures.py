@@ -1,4 +1,4 @@
-"""Tests the metrics of a worker, of a member that obeys holds, and of a console."""
+"""Tests the metrics of a worker, of a member that obeys holds, and of the console."""
 
 import time
 
@@ -31,7 +31,7 @@ from tests.harness.waiting import wait_for
 
 @pytest.mark.any_broker
 def test_metrics_of_a_worker_include_those_of_its_consumer(lab, recording):
-    """The metrics are read while the worker runs, and after its end."""
+    """The test reads the metrics while the worker runs and after it has stopped."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", ""]})
     running = lab.run(recording)
@@ -59,7 +59,7 @@ def test_metrics_of_a_worker_include_those_of_its_consumer(lab, recording):
 
 @pytest.mark.any_broker
 def test_failed_worker_keeps_the_time_of_its_last_poll(lab):
-    """Nobody stopped the worker, so the alert WorkerNotPolling needs this value to fire."""
+    """The worker failed without being stopped, so the alert WorkerNotPolling must fire."""
 
     def fails(*_):
         raise ValueError

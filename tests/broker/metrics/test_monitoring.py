@@ -23,13 +23,13 @@ NAMES = re.compile(r"safeconsumer_[a-z_]+")
 @frozen(kw_only=True)
 class Scenario:
     """
-    Series with which an alert rule must fire, and others with which it must not.
+    Series for which an alert rule must fire, and series for which it must not fire.
 
     Attributes:
-        fires: the series for which the rule fires, by the minute in promtool's
-            notation.
-        born: the series of a counter whose first scraped value is above 0.
-        silent: the series of healthy systems, or of systems with another fault.
+        fires: the series for which the rule fires; each has a value per minute, in
+            promtool's notation.
+        born: the series for a counter whose first scraped value is above 0.
+        silent: the series from systems that are healthy or have another fault.
         at: the time at which the rule is evaluated.
         labels: the alert's labels except the severity.
         summary: the alert's summary.
@@ -83,7 +83,7 @@ WORKER_HOOKS = of_member("worker_hook_failures_total")
 
 
 def rises(summary, *counters):
-    """Return a scenario of a rule that fires for a rising counter only."""
+    """Return a scenario for a rule that fires only if a counter rises."""
     *others, last = counters
     still = dict.fromkeys(others, "2x200")
     return Scenario(
@@ -92,9 +92,9 @@ def rises(summary, *counters):
         silent=(
             {**still, last: "0x200"},
             {**still, last: "4x200"},
-            # The monitoring was down, but the counter has not changed.
+            # Monitoring was down for a while, but the counter has not changed.
             {**still, last: "4x150 _x40 4x10"},
-            # The process with the counter has exited.
+            # The process that had the counter has exited.
             {**still, last: "0x100 4x10 stale"},
         ),
         at="193m",
@@ -159,10 +159,10 @@ SCENARIOS = {
         "not read",
     ),
     "UnlimitedHoldOver24h": Scenario(
-        # The series starts at the 20th hour, and has interruptions.
+        # The series starts in the 20th hour, and has interruptions.
         fires={ENDLESS: "_x1200 0x100 stale _x60 0x200"},
-        # There is no hold; a hold is lifted in its last hour; a younger hold is now the
-        # oldest.
+        # Three cases: There is no hold. A hold is lifted in its last hour. A younger
+        # hold has become the oldest.
         silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
@@ -198,8 +198,8 @@ SCENARIOS = {
         fires={FAILING: "0x4 60+60x20", POLLED: "0+60x30"},
         silent=(
             {FAILING: "0x30", POLLED: "0+60x30"},
-            # A commit was refused because its partition moved away, and no record has
-            # arrived since.
+            # A commit was refused because its partition had moved to another member,
+            # and no record has arrived since then.
             {FAILING: "0x4 60 0x20", POLLED: "0+60x30"},
             # A stopped or idle worker does not retry its last commit.
             {FAILING: "0x4 60+60x20"},
@@ -216,7 +216,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write the files with the command ``monitoring``."""
+    """Let the command ``monitoring`` write its files; return their folder."""
     done = CliRunner().invoke(safeconsumer, ["monitoring", str(tmp_path)])
     assert done.exit_code == 0, done.output
     return tmp_path
@@ -227,7 +227,7 @@ def series(values):
 
 
 def given(values, alert, at, *expected):
-    """Return a promtool test in which exactly the expected alerts fire at a time."""
+    """Return a promtool test: at this time exactly the expected alerts fire."""
     evaluated = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
     return {"input_series": series(values), "alert_rule_test": [evaluated]}
 
@@ -247,7 +247,7 @@ def fired(alert, **annotations):
 
 
 def in_scenario(alert):
-    """Yield the tests of an alert, which fires for a while if a counter starts above 0."""
+    """Yield an alert's tests; if a counter starts above 0, the alert fires for a while."""
     scenario = SCENARIOS[alert.name]
     yield given(scenario.fires, alert.name, scenario.at, fired(alert))
     for one in scenario.silent:
@@ -259,7 +259,7 @@ def in_scenario(alert):
 
 
 def of_replicas(alert):
-    """Yield a test in which two replicas of a console have the same metrics."""
+    """Yield a test in which two replicas of the console have the same metrics."""
     scenario = SCENARIOS[alert.name]
     values = {
         name.replace('"c-1"', instance): value
@@ -270,7 +270,7 @@ def of_replicas(alert):
 
 
 def retention_has_passed():
-    """Yield tests in which no time remains before retention deletes records."""
+    """Yield tests in which retention may already have deleted records."""
     (alert,) = (one for one in ALERTS if one.name == "HeldDataAtRisk")
     gone = "Retention may have deleted records that billing has not read"
     for left in (0, -7200):
@@ -279,7 +279,7 @@ def retention_has_passed():
 
 
 def silent_elsewhere():
-    """Yield tests with a held group, and a silent group of that name in another cluster."""
+    """Yield tests with a held group, and a silent group with that name in another cluster."""
     for other in ('job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"'):
         values = {
             HELD: "1x10",
@@ -302,7 +302,7 @@ def lagging(group, topic, **more):
 
 
 def lags_beside_a_hold():
-    """Yield a test in which a hold mutes the lag alert of its own group and topic only."""
+    """Yield a test in which a hold mutes only the lag alert for its own group and topic."""
     values = {
         LAG % ("billing", "orders", ""): "20000x20",
         LAG % ("billing", "audit", ""): "20000x20",
@@ -314,7 +314,7 @@ def lags_beside_a_hold():
 
 
 def lags_in_a_cluster():
-    """Yield tests in which only a hold of the same cluster mutes a lag alert."""
+    """Yield tests in which only a hold in the same cluster mutes a lag alert."""
     cluster = ',cluster="production"'
     behind = {LAG % ("billing", "orders", cluster): "20000x20"}
     alert = lagging("billing", "orders", cluster="production")
@@ -326,7 +326,7 @@ def lags_in_a_cluster():
 
 
 def shown(values, at, figures):
-    """Return a promtool test in which each panel, named by its title, shows one value."""
+    """Return a promtool test: each panel, named by its title, shows the given value."""
     found = {
         filled(query, "5m"): figures[title]
         for title, query in queries()
@@ -345,7 +345,7 @@ def shown(values, at, figures):
 
 
 def panels():
-    """Yield tests in which replicas of a console count once, and with paused workers."""
+    """Yield tests for panels, with replicas of a console and with paused workers."""
     values = {
         of_group(name, f',state="{state}"', at=at): "4x30"
         for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
@@ -397,7 +397,7 @@ def test_dashboard_and_alerts_use_exactly_the_metrics_in_the_table():
 
 
 def test_dashboard_can_be_imported_into_grafana():
-    """Every panel queries the chosen data source, and no panel covers another."""
+    """Every panel queries the chosen data source, and no panel overlaps another panel."""
     document = json.loads(FILES["dashboard.json"])
     panels = document["panels"]
     assert len({one["id"] for one in panels}) == len(panels)
@@ -422,7 +422,7 @@ def test_dashboard_can_be_imported_into_grafana():
 
 
 def test_every_alert_has_a_paragraph_in_the_runbook():
-    """The heading of the paragraph is the anchor in the alert's annotation."""
+    """The paragraph's heading matches the anchor in the alert's annotation."""
     book = FILES["runbook.md"]
     for one in ALERTS:
         assert f"## {one.name}\n\n" in book
@@ -432,7 +432,7 @@ def test_every_alert_has_a_paragraph_in_the_runbook():
 COMMANDS = [
     found.split()
     for found in re.findall(r"`safeconsumer ([^`]+)`", FILES["runbook.md"])
-    if not found.startswith("run ")  # named, but not meant to be typed
+    if not found.startswith("run ")  # only named, not meant to be typed
 ]
 
 
@@ -464,7 +464,7 @@ def test_monitoring_command_does_not_overwrite_changed_files(folder):
 
 
 def test_links_of_alerts_lead_to_the_given_runbook(tmp_path):
-    """Only the links change, to absolute ones, which messages of Alertmanager need."""
+    """Only the links change: they become absolute, as Alertmanager's messages need them."""
     arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     changed, old = (tmp_path / "alerts.yml").read_text(), FILES["alerts.yml"]

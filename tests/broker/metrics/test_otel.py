@@ -1,4 +1,4 @@
-"""Tests the metrics as OpenTelemetry instruments, with OpenTelemetry's real SDK."""
+"""Tests the metrics as OpenTelemetry instruments with the real OpenTelemetry SDK."""
 
 import pytest
 from kafka import TopicPartition
@@ -29,7 +29,7 @@ class Reader:
         self.units = {}
 
     def read(self):
-        """Return the values by the instrument's name and the attributes."""
+        """Return the values by instrument name and attributes."""
         data = self._reader.get_metrics_data()
         found = {}
         if data is None:
@@ -58,7 +58,7 @@ def without_names(values):
 
 
 def as_prometheus(name, unit, kind):
-    """Return an instrument's name for Prometheus by OpenTelemetry's rules."""
+    """Return the Prometheus name that OpenTelemetry's rules give to an instrument."""
     suffix = {"s": "_seconds", "By": "_bytes"}.get(unit, "")
     total = "_total" if kind == "counter" else ""
     return name.replace(".", "_") + suffix + total
@@ -67,8 +67,8 @@ def as_prometheus(name, unit, kind):
 @pytest.mark.parametrize(
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
-def test_otel_name_exported_to_prometheus_is_the_prometheus_name(metric):
-    """Equal names let one dashboard show the metrics of both ways of exporting."""
+def test_otel_names_exported_to_prometheus_equal_our_prometheus_names(metric):
+    """Thanks to equal names one dashboard can show the metrics of both exporters."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
     assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")
@@ -116,7 +116,7 @@ def test_otel_values_equal_the_prometheus_values(lab, monkeypatch):
 
 
 def test_observe_calls_of_one_provider_share_its_instruments(safe):
-    """Several parts of a program may call ``observe``; a removed source can be re-added."""
+    """Several parts of a program may call ``observe``; removed sources can be added again."""
     first, second = safe(client_id="a"), safe(client_id="a")
     assigned(first, A)
     assigned(second, A, B)
@@ -151,7 +151,7 @@ def test_sources_keep_their_provider_when_the_global_provider_changes(
     assert reader.read() == {}
 
 
-def test_observe_refuses_an_object_that_is_no_source():
+def test_observe_refuses_an_object_that_is_not_a_source():
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
         observe(object(), provider=reader.provider)

@@ -1,4 +1,4 @@
-"""Lets a real Prometheus scrape a worker, members and the console."""
+"""Lets a real Prometheus server scrape a worker, members and the console."""
 
 import json
 import os
@@ -36,7 +36,7 @@ HOUR_MS = 3_600_000
 
 @contextmanager
 def prometheus(folder, targets):
-    """Run a Prometheus that scrapes all targets once a second, and yield its address."""
+    """Run a Prometheus server that scrapes all targets every second; yield its address."""
     assert PROMETHEUS is not None
     port, config = reserved_port(), folder / "prometheus.yml"
     jobs = [{"job_name": name, **one} for name, one in targets.items()]
@@ -65,7 +65,7 @@ def at(port):
 
 
 def ask(address, path, **query):
-    """Return the response of Prometheus, or None while it does not respond."""
+    """Return the response of the Prometheus server, or None if it does not respond."""
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours
@@ -80,7 +80,7 @@ def has_data(address, query):
 
 
 def keep_for_an_hour(team):
-    """Give the team another topic with a retention of one hour."""
+    """Replace the team's topic with a topic that keeps records for one hour."""
     count = len(team.partitions)
     team.topic = f"kept-{team.topic}"
     team.broker.create_topic(team.topic, count, {"retention.ms": str(HOUR_MS)})
@@ -89,7 +89,7 @@ def keep_for_an_hour(team):
 
 
 def served_by(closing, collector):
-    """Serve a collector with prometheus-client; return the port."""
+    """Serve a collector's metrics with prometheus-client; return the port."""
     registry = CollectorRegistry()
     registry.register(collector)
     server, _ = start_http_server(0, "127.0.0.1", registry)
@@ -130,7 +130,7 @@ def fleet(broker):
 @pytest.mark.embedded_broker
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is missing")
 def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
-    """Prometheus has also loaded the alert rules, of which only expected ones fire."""
+    """The server has also loaded the alert rules; only the expected alerts may fire."""
     (tmp_path / "alerts.yml").write_text(FILES["alerts.yml"])
     with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
         left = dict.fromkeys(filled(query) for _, query in queries())
@@ -148,5 +148,6 @@ def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
         alarmed = {
             one["labels"]["alertname"] for one in ask(address, "alerts")["alerts"]
         }
-        # The topic keeps records for only one hour, so HeldDataAtRisk is correct.
+        # The topic keeps records for only one hour, so the alert HeldDataAtRisk is
+        # correct.
         assert alarmed <= {"HeldDataAtRisk", "UnlimitedHoldOver24h"}

@@ -1,7 +1,8 @@
 """
-Tests that users' ways of pausing have the same results on Kafka and in the simulation.
+Tests that usual ways of pausing have the same results on Kafka as in the simulation.
 
-Only the simulated broker can refuse joins for some turns, as in "lost at go".
+The situation "lost at go" is left out, because only the simulated broker can refuse
+joins for some turns.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +14,14 @@ from safeconsumer import SafeConsumer
 from tests.sim.idioms import ASSIGNORS, PROGRAMS, SITUATIONS, expected, play
 from tests.sim.parity.stages import CLIENTS, RealStage
 
-_BESIDE = 8  # concurrent games, most of which wait
-# Ordinary runs play one in this many games; nightly runs play the others.
+_BESIDE = 8  # games that run concurrently; most of them wait
+# Ordinary runs play one game out of this many; nightly runs play the others.
 _DAYS_SHARE = 4
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 
 def games(name, *, by_day):
-    """Yield a quarter of the pairs of programs and assignors, or the other pairs."""
+    """Yield a quarter of all pairs of a program and an assignor, or all other pairs."""
     column = [*SITUATIONS].index(name)
     pairs = product(PROGRAMS, ASSIGNORS)
     for number, (program, assignor) in enumerate(pairs, start=column):
@@ -29,7 +30,7 @@ def games(name, *, by_day):
 
 
 def played(broker, name, programs, kind):
-    """Play programs in a situation with one client; return the verdict on each."""
+    """Play programs in a situation with one client; return the verdict on each program."""
     is_ours = kind is SafeConsumer
     here = [one for one in programs if is_ours or not PROGRAMS[one[0]].is_ours_only]
     with RealStage(broker, kind) as stage, ThreadPoolExecutor(_BESIDE) as pool:
@@ -45,7 +46,7 @@ def played(broker, name, programs, kind):
     "by_day", [True, pytest.param(False, marks=pytest.mark.nightly)]
 )
 def test_programs_have_the_simulated_results_on_kafka(kafka_broker, name, by_day):
-    """The failure message names all programs with different results."""
+    """If the test fails, its message names all programs with different results."""
     programs = [*games(name, by_day=by_day)]
     ours, stock = (played(kafka_broker, name, programs, kind) for kind in CLIENTS)
     different = {

@@ -15,7 +15,7 @@ from tests.harness.testing.requests import QUESTIONS, Place
 from tests.sim.parity.playing import real_facts, simulated_facts
 from tests.sim.parity.stages import CLIENTS, cases
 
-_BESIDE = 6  # concurrent scenarios on the real cluster, most of which wait
+_BESIDE = 6  # scenarios that run concurrently; most of them wait
 
 
 @pytest.mark.contract("P13")
@@ -37,14 +37,14 @@ def test_scenarios_have_the_same_facts_on_apache_kafka(kafka_broker, kind):
 
 
 class Connection(Client):
-    """A client that sends requests to a real broker over a socket."""
+    """A client that sends its requests to a real broker over a socket."""
 
     def __init__(self, bootstrap):
         host, port = bootstrap.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=60)
 
     def ask(self, request, version):
-        """Send a request; wait for the response, and return it."""
+        """Send a request; wait for the response and return the response."""
         request.API_VERSION = version
         request.with_header(correlation_id=1, client_id="test")
         self._socket.sendall(bytes(request.encode(header=True, framed=True)))

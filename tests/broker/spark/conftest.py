@@ -1,4 +1,4 @@
-"""Defines the fixtures of the tests of the Python source."""
+"""Defines the fixtures for the tests of the Python source."""
 
 import pytest
 
@@ -11,7 +11,7 @@ __all__ = ["operator"]
 
 @pytest.fixture(autouse=True)
 def kept():
-    """Lend the readers that the source keeps between tasks; close them after the test."""
+    """Yield the readers that the source keeps between tasks; close them after the test."""
     clients = reading.KeptClient._idle
     yield clients
     close(clients)

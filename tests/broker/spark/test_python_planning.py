@@ -51,7 +51,7 @@ def test_hold_keeps_the_position_of_its_partition_until_the_lift(planned, operat
 
 @pytest.mark.contract("S9")
 def test_interrupted_batch_is_read_again_in_full(planned, operator, kept):
-    """A new process reads the batch to its logged end, even if it is held by then."""
+    """A new process reads the batch to its logged end, even if the topic is now held."""
     planned.produce(20, 20)
     planned.start(**operator.options())
     start, end = planned.plan(most=30)
@@ -80,14 +80,14 @@ def test_next_plan_obeys_every_hold_and_lift(planned, operator):
         assert counted(planned.batch()) == {0: 1, 1: 1}
 
 
-def test_held_partition_uses_no_part_of_the_offset_limit(planned, operator):
+def test_held_partition_does_not_count_towards_the_offset_limit(planned, operator):
     planned.produce(100, 100)
     operator.hold(f"{planned.topic}:0")
     planned.start(**operator.options())
     assert counted(planned.batch(most=40)) == {1: 40}
 
 
-def test_option_holds_sets_fixed_holds(planned):
+def test_partitions_in_the_option_holds_are_not_read(planned):
     planned.produce(3, 3)
     planned.start(holds=f"{planned.topic}:1")
     assert counted(planned.batch()) == {0: 3}
@@ -95,7 +95,7 @@ def test_option_holds_sets_fixed_holds(planned):
 
 @pytest.mark.contract("S9")
 def test_stream_without_its_holds_topic_reads_nothing(planned, operator):
-    """A finite run fails without its holds topic."""
+    """An endless run waits for its holds topic, but a finite run fails without the topic."""
     planned.produce(5, 5)
     late = f"late-{operator.topic}"
     options = {**operator.options(), "holds.topic": late}
@@ -110,7 +110,7 @@ def test_stream_without_its_holds_topic_reads_nothing(planned, operator):
 
 @pytest.mark.contract("S9", "S4")
 def test_recreated_holds_topic_keeps_its_earlier_holds(planned, operator):
-    """While the topic is missing all partitions are held; earlier holds stay until a lift."""
+    """Without the topic all partitions are held; earlier holds then stay until a lift."""
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
     planned.produce(10, 10)
@@ -149,7 +149,7 @@ def test_stream_reports_until_it_stops(planned, operator):
 
 
 def test_batch_counts_as_running_until_the_next_plan(planned, operator):
-    """Spark commits a batch only after the next plan, so a commit does not show its end."""
+    """Spark commits a batch only after the next plan, so its commit does not mark its end."""
     planner = planned.start(**operator.options())
     planned.produce(5, 5)
     planned.batch()
@@ -258,7 +258,7 @@ def test_topics_and_partitions_added_during_a_hold_are_read_from_their_start(
 
 @pytest.mark.contract("S9")
 def test_read_committed_stream_reads_only_committed_records(planned):
-    """A batch ends at the last stable offset, after an aborted transaction."""
+    """A batch ends at the last stable offset, which may follow an aborted transaction."""
     producer = KafkaProducer(
         **planned.broker.client_config, transactional_id=planned.topic
     )
@@ -352,7 +352,7 @@ def test_new_partition_that_lost_its_first_records_is_a_loss(planned):
 def test_recreated_topic_is_a_loss_and_no_old_record_is_read(
     planned, kafka_broker, count
 ):
-    """The kept reader has already fetched records of the old topic."""
+    """The reader that the source keeps has already fetched records from the old topic."""
     planned.produce(40, 0)
     planned.start(failOnDataLoss="false")
     planned.at = {(planned.topic, 0): 0, (planned.topic, 1): 0}
@@ -407,7 +407,7 @@ def test_missing_partition_is_a_loss(planned):
 
 @pytest.mark.embedded_broker
 def test_topic_metadata_with_an_error_is_requested_again(planned, kafka_broker):
-    """Without a repeated request the source would silently skip the topic's partitions."""
+    """Without a second request the source would silently skip the topic's partitions."""
     planned.produce(3, 3)
     planned.start()
     kafka_broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=1)

@@ -1,4 +1,4 @@
-"""Tests that the Python source's readers return every record of a range, or raise."""
+"""Tests that the Python source's readers return every record in a range, or raise."""
 
 from itertools import chain, pairwise
 
@@ -116,7 +116,7 @@ class TlsBroker(JavaBroker):
         authority.cert_pem.write_to_path(self.authority)
         issued = authority.issue_cert("127.0.0.1")
         key = load_pem_private_key(issued.private_key_pem.bytes(), None)
-        # Java accepts keys in no other form.
+        # This is the only form in which Java accepts a key.
         form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
         self._keys.write_bytes(key.private_bytes(*form) + chain)
@@ -149,7 +149,7 @@ class TlsBroker(JavaBroker):
 @pytest.mark.nightly
 @pytest.mark.java_brokers
 def test_stream_reads_over_tls(tmp_path):
-    """The planner and the readers trust only the certificate authority of the option."""
+    """The planner and the readers trust only the certificate authority in the option."""
     given = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "PEM"}
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)
@@ -166,7 +166,7 @@ def test_stream_reads_over_tls(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.java_brokers
 def test_stream_logs_in_with_its_own_options():
-    """The planner and the readers use the same login, and no error shows the password."""
+    """The planner and the readers use the same credentials; no error shows the password."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
     given = {
         "kafka.security.protocol": "SASL_PLAINTEXT",

@@ -1,4 +1,4 @@
-"""Defines fixtures with an embedded broker for the tests of the test kit itself."""
+"""Defines fixtures that use an embedded broker, for the tests of the test kit itself."""
 
 import pytest
 from kafka import KafkaAdminClient

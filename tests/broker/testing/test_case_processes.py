@@ -1,4 +1,4 @@
-"""Tests that the cases' processes stop with the session, and their calls with a case."""
+"""Tests that case processes stop with the session, and calls in them with their case."""
 
 import sys
 
@@ -43,7 +43,7 @@ def launch(tmp_path):
 
 
 def test_hanging_process_of_a_case_stops_with_the_session(launch, tmp_path):
-    """The only effect of a killed pytest is that it closes the process's stdin."""
+    """When pytest is killed, the process can notice only that its stdin is closed."""
     process = Process(launch, tmp_path / "log")
     process.call("open", {"group": None})
     process.begin("commit")
@@ -58,7 +58,7 @@ def test_hanging_process_of_a_case_stops_with_the_session(launch, tmp_path):
 def test_late_response_of_a_process_is_not_used_in_the_next_case(
     launch, kafka_broker, tmp_path
 ):
-    """The poll of one member raises while the poll of another member still runs."""
+    """One member's poll raises while another member's poll is still running."""
     with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
         members = [lab.consumer("bad"), lab.consumer("good")]
         with pytest.raises(ClientError):

@@ -1,4 +1,4 @@
-"""Tests the public cases as users run them, on their own class in their own folder."""
+"""Tests the public cases as users run them: on their own class, in their own folder."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Refusing(KafkaConsumer):
 number = 3
 """
 
-# Classes that keep paused partitions quiet, but lose records.
+# Consumer classes that keep paused partitions quiet but lose records.
 LOSING = """
 from kafka import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
@@ -115,8 +115,10 @@ class WiderPause(SafeConsumer):
         ("mine:Refusing", {"failed": 3, "skipped": 2}),
     ],
 )
-def test_consumer_class_passes_fails_or_skips_cases(pytester, consumer, expected):
-    """Our class passes; kafka-python's fails cases, and skips those whose calls it lacks."""
+def test_cases_pass_fail_or_are_skipped_depending_on_the_consumer_class(
+    pytester, consumer, expected
+):
+    """Our class passes; kafka-python's class fails some cases, and others are skipped."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", consumer, "-k", SOME, "-rs", timeout=280
@@ -139,7 +141,7 @@ def test_consumer_class_passes_fails_or_skips_cases(pytester, consumer, expected
     ],
 )
 def test_cases_detect_a_class_that_loses_records(pytester, consumer, case, count):
-    """Some member must later deliver each record of a paused partition once."""
+    """After the pause, some member must deliver each record of the partition exactly once."""
     pytester.makepyfile(mine=LOSING)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", f"mine:{consumer}", "-k", case, timeout=280
@@ -159,7 +161,7 @@ def test_failed_case_shows_the_clients_traceback(pytester):
     )
 
 
-def test_cases_of_groups_run_with_each_assignor(pytester):
+def test_cases_that_use_a_group_run_with_each_assignor(pytester):
     done = pytester.runpytest_inprocess(
         *CASES,
         "--consumer=kafka:KafkaConsumer",
@@ -200,7 +202,7 @@ def test_invalid_options_of_the_cases_are_refused_before_the_first_case(
 
 
 def test_unreachable_broker_is_refused_before_the_first_case(monkeypatch):
-    """By default the check of the broker takes at most ten seconds."""
+    """By default the check for a broker takes at most ten seconds."""
     monkeypatch.setattr(options, "_ANSWERS_WITHIN_MS", 300)
     with pytest.raises(pytest.UsageError, match="no Kafka broker answers"):
         options.check_broker("127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Tests other clients, transactions and admin clients with the embedded broker."""
+"""Tests the embedded broker with other clients, with transactions and with admin clients."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ def test_librdkafka_writes_and_reads_with_each_codec(broker, codec):
 
 
 def test_aiokafka_reads_only_records_of_committed_transactions(broker):
-    """An aborted transaction is between two committed ones."""
+    """The test aborts one transaction between two transactions that it commits."""
     broker.create_topic("t", 1)
 
     async def play():

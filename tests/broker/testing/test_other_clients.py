@@ -1,4 +1,4 @@
-"""Tests the pages' claims about aiokafka and confluent-kafka with these clients."""
+"""Tests the pages' claims about aiokafka and confluent-kafka on these clients."""
 
 import asyncio
 from functools import partial
@@ -12,7 +12,7 @@ from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
 
 TOPIC = "t"
-HELD = [0, 1]  # of three partitions; the third one flows
+HELD = [0, 1]  # two of the three partitions; the third is not held
 LIMIT = 20.0
 
 
@@ -40,7 +40,7 @@ def write(broker, clients):
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_confluent_kafka_keeps_the_pause_of_a_returning_partition(
+def test_confluent_kafka_keeps_the_pause_of_a_partition_that_is_assigned_again(
     broker, write, assignor
 ):
     member = Librdkafka(broker, "g", TOPIC, assignor)
@@ -59,7 +59,7 @@ def test_confluent_kafka_keeps_the_pause_of_a_returning_partition(
 
 @pytest.mark.usefixtures("write")
 def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
-    """After ``subscribe()`` the client accepts a pause, but still delivers records."""
+    """Right after ``subscribe()`` the client accepts a pause, but still delivers records."""
     member = Librdkafka(broker, "g", TOPIC, "range")
     pause_held(member)
     poll_until(lambda: len(member.records) == 3, member)
@@ -67,7 +67,7 @@ def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
 
 
 def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
-    """Another member joins, and then even partitions that the first member keeps flow."""
+    """Once another member has joined, even partitions that the first one keeps are read."""
     settings = {
         "bootstrap_servers": broker.bootstrap,
         "group_id": "g",
@@ -94,7 +94,7 @@ def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
 
 
 def test_aiokafka_requests_the_creation_of_a_missing_topic(broker):
-    """By default aiokafka's clients allow a broker to create the topic."""
+    """By default, aiokafka's clients let a broker create the topic."""
 
     async def play():
         settings = {"bootstrap_servers": broker.bootstrap, "metadata_max_age_ms": 100}
@@ -107,7 +107,7 @@ def test_aiokafka_requests_the_creation_of_a_missing_topic(broker):
 
 
 def test_only_confluent_kafka_has_the_consumer_protocol():
-    """A consumer of aiokafka refuses KIP-848's setting ``group.protocol``."""
+    """A consumer from aiokafka does not know KIP-848's setting ``group.protocol``."""
     confluent_kafka.Consumer(
         {"bootstrap.servers": "", "group.id": "g", "group.protocol": "consumer"}
     ).close()

@@ -34,7 +34,7 @@ def test_a_rebalance_is_over(
 
 
 def test_force_rebalance_works_in_a_users_project(pytester, monkeypatch):
-    """The project has no other setup; the fixture returns the records of the rebalances."""
+    """The project needs no other setup; the fixture returns records read meanwhile."""
     pytester.makeini(USERS_CONFIG)
     pytester.makeconftest(ASKED_FOR)
     pytester.makepyfile(USERS_TESTS)
@@ -44,7 +44,7 @@ def test_force_rebalance_works_in_a_users_project(pytester, monkeypatch):
 
 
 def test_example_on_the_page_fails_with_kafka_python(pytester, monkeypatch):
-    """The page's test detects a leak of kafka-python's own class, as the page says."""
+    """As the page says, its test detects the leak in kafka-python's own class."""
     page = ROOT / "docs/how-to/test-your-code.md"
     (code,) = [one.code for one in blocks(page) if "survives_a_reb" in one.code]
     assert "from safeconsumer import SafeConsumer" in code
@@ -98,7 +98,7 @@ def test_users_broker_works_with_the_other_fixtures(pytester, kafka_broker):
 
 
 def test_plugin_does_not_import_kafka(tmp_path):
-    """Every session of every project imports the plugin."""
+    """Every pytest session in every project imports the plugin."""
     heavy = "{'kafka', 'confluent_kafka', 'structlog', 'safeconsumer.consumer'}"
     program = (
         "import sys, pytest, safeconsumer.testing.plugin\n"

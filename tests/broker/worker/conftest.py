@@ -1,4 +1,4 @@
-"""Defines fixtures for workers with the chosen broker."""
+"""Defines fixtures for workers that use the chosen broker."""
 
 import pytest
 
@@ -10,5 +10,5 @@ __all__ = ["lab", "recording"]
 
 @pytest.fixture
 def recording(tmp_path):
-    """Return a handler that obeys its records and leaves traces."""
+    """Return a handler that obeys the commands in its records and leaves traces."""
     return Recording(tmp_path)

@@ -1,8 +1,8 @@
 """
-Defines handlers for every executor, which leave traces in a folder.
+Defines handlers for every executor; the handlers leave traces in a folder.
 
-Other processes can import these handlers, because a module defines them at its top
-level. Tests read the handlers' traces from files, which every process can write.
+Other processes can import these handlers, because they are defined at the top level of
+a module. The traces are files, because every process can write files.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Trace:
 @frozen
 class Recording:
     """
-    A handler that obeys the commands in a record's value, and logs each call.
+    A handler that obeys the commands in a record's value and logs each call.
 
     A value is a list of commands, separated by ``;``: ``touch=name`` (create a file of
     this name in the folder), ``until=name`` (wait for such a file), ``fail``,
@@ -93,7 +93,7 @@ class Recording:
         os.close(fd)
 
     def traces(self):
-        """Return all calls so far, in the order of their starts."""
+        """Return all calls so far, in the order in which they started."""
         lines = [
             line.split()
             for path in self.folder.glob("*.trace")

@@ -1,4 +1,4 @@
-"""Tests a worker's promises on a broker, in threads, coroutines and processes."""
+"""Tests a worker's promises on a broker, with threads, coroutines and processes."""
 
 import signal
 import threading
@@ -68,7 +68,7 @@ def test_stalled_handler_is_reported_with_its_stack(lab, run, executor, recordin
     at = {
         "thread": "time.sleep(seconds)",
         "asyncio": "await asyncio.sleep(seconds)",
-        "process": place,  # a stack in another process is not readable
+        "process": place,  # the stack of another process cannot be read
     }[executor]
 
     def is_named():
@@ -86,8 +86,8 @@ def test_stalled_handler_is_reported_with_its_stack(lab, run, executor, recordin
     (recording.folder / "go").touch()
 
 
-# Each other promise has one test on a broker here; the simulated world tests the
-# details.
+# Here each of the other promises has one test on a broker; the simulated world tests
+# the details.
 
 
 class Gate:
@@ -121,7 +121,7 @@ def test_backpressure_bounds_kept_records_and_names_its_hold(lab):
     wait_for(
         lambda: not running.worker.stats().running, "the running handlers to finish"
     )
-    assert running.worker.stats().queued  # W10: the worker obeys the hold of ops
+    assert running.worker.stats().queued  # W10: the worker obeys the hold by ops
     assert "ops" in {hold.owner for hold in consumer.holds()}
     assert running.worker.stats().done < 400
     consumer.resume(lab.topic, owner="ops")
@@ -132,8 +132,8 @@ def test_backpressure_bounds_kept_records_and_names_its_hold(lab):
 
 
 @pytest.mark.contract("W2")
-def test_handler_slower_than_max_poll_interval_evicts_no_member(lab):
-    """During the handler's run the broker evicts a stock member that does not poll."""
+def test_handler_slower_than_max_poll_interval_does_not_evict_the_worker(lab):
+    """While the handler runs, a stock member that does not poll either is evicted."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     gate = Gate()
@@ -210,7 +210,7 @@ def test_handler_can_pause_its_topic(lab, recording, run):
 
 
 @pytest.mark.contract("W12")
-def test_worker_commits_the_start_of_idle_partitions(lab):
+def test_worker_commits_the_start_position_of_idle_partitions(lab):
     lab.new_topic(partitions=3)
     lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
     running = lab.run(Gate(), lab.consumer(auto_offset_reset="latest"))

@@ -1,4 +1,4 @@
-"""Lets the audit judge the journals of workers whose handlers run in processes."""
+"""Lets the audit judge journals from workers whose handlers run in processes."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAs
 
 
 class Journals:
-    """A topic, and workers that write journals."""
+    """A topic, and workers that read it and write journals."""
 
     def __init__(self, lab, folder):
         self._lab = lab
@@ -40,7 +40,7 @@ class Journals:
         )
 
     def produce(self, values):
-        """Write the values to both partitions, with four keys, and journal the offsets."""
+        """Write the values with four keys to both partitions, and journal the offsets."""
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self.folder, member="producer")
         for number in (0, 1):
@@ -49,7 +49,7 @@ class Journals:
         return count
 
     def ending(self, policy):
-        """Return the options for records that fail for good under this policy."""
+        """Return the worker options that apply this policy to records that fail for good."""
         if policy == "skip":
             return {"on_exhausted": "skip"}
         topic = self._lab.other_topic()

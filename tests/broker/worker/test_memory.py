@@ -1,4 +1,4 @@
-"""Tests that a worker at its limit needs little memory, even if handlers and sinks fail."""
+"""Tests that a worker at its record limit needs little memory even if its handlers fail."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.processes import ran_python
 
 RECORDS = 1_500
-# This program runs separately, so that the memory of earlier tests does not count. It
-# prints the largest growth of its memory in MB.
+# This program runs in its own process, so that memory from earlier tests does not
+# count. The program prints by how many MB its memory has grown at most.
 PROGRAM = """
 import asyncio, sys, threading, time
 from safeconsumer import Limits, Reject, Retry, SafeConsumer, Worker
@@ -93,7 +93,7 @@ def grown_mb(tmp_path, *arguments):
 def test_failing_handlers_need_little_more_memory_than_successful_ones(
     bootstrap, tmp_path, executor
 ):
-    """Each call allocates a megabyte; earlier, 300 of them waited for garbage collection."""
+    """Each call allocates a megabyte; once, 300 of these waited for garbage collection."""
     done = grown_mb(tmp_path, bootstrap, executor, "done")
     for result in ("retried", "rejected"):
         more = grown_mb(tmp_path, bootstrap, executor, result) - done

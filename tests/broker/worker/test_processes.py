@@ -1,4 +1,4 @@
-"""Tests handlers in real processes, with signals, forks and lifespans."""
+"""Tests handlers in real processes: time limits, signals, forks and lifespans."""
 
 import contextlib
 import fcntl
@@ -33,18 +33,18 @@ def failed(made):
 
 
 def stack_of(made):
-    """Return the reported stack of the only record that failed for good."""
+    """Return the stack that was reported for the only record that failed for good."""
     (gone,) = (one for one in made.events if one.name == "record_exhausted")
     return gone.traceback
 
 
 def computes_without_a_break(_record, _context):
-    """Compute without releasing the interpreter."""
+    """Compute without ever releasing the interpreter."""
     sum(range(10**12))
 
 
 def takes_the_signal(_record, _context):
-    """Ignore the signal that would end the process, and wait forever."""
+    """Ignore the signal that should end the process, and wait forever."""
     signal.signal(ENDS_LATE, lambda *_its: None)
     threading.Event().wait()
 
@@ -58,8 +58,8 @@ def stops(_record, _context):
     ("handler", "has_stack"),
     [(computes_without_a_break, True), (takes_the_signal, False), (stops, False)],
 )
-def test_process_of_a_handler_is_ended_at_its_time_limit(handler, has_stack):
-    """If a signal does not end the process, the worker kills it a second later."""
+def test_handler_process_is_terminated_at_its_time_limit(handler, has_stack):
+    """If a signal does not end the process, the worker kills the process a second later."""
     with executing("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
         made.finish(2)
         gone = [one for one in made.events if one.name == "record_exhausted"]
@@ -68,13 +68,13 @@ def test_process_of_a_handler_is_ended_at_its_time_limit(handler, has_stack):
             assert "HandlerTimeoutError" in one.error
             assert (f" in {handler.__name__}" in one.traceback) is has_stack
         assert made.decisions.fatal is None
-        # The worker reports no unexpected death of a process that it kills at the
-        # limit.
+        # The worker does not report the death of a process that it kills at the limit
+        # as unexpected.
         assert not [one for one in made.events if one.name == "worker_process_died"]
 
 
 def goes_deep(_record, _context):
-    """Wait with so many frames and threads that their stacks do not fit into a pipe."""
+    """Wait in so many threads and frames that their stacks do not fit into a pipe."""
 
     def wait(depth):
         if depth:
@@ -86,7 +86,7 @@ def goes_deep(_record, _context):
     wait(90)
 
 
-def test_process_with_a_stack_larger_than_its_pipe_is_ended_at_its_time_limit():
+def test_handler_process_whose_stack_exceeds_its_pipe_is_terminated_at_its_time_limit():
     with executing("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
@@ -125,8 +125,8 @@ def kill_the_fork_server():
 
 
 @pytest.mark.contract("W3")
-def test_killed_fork_server_does_not_end_a_handlers_process(tmp_path):
-    """The running process finishes its record."""
+def test_handler_process_survives_the_death_of_its_fork_server(tmp_path):
+    """The handler process finishes its current record."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(3)
@@ -149,7 +149,7 @@ def test_killed_fork_server_does_not_end_a_handlers_process(tmp_path):
 
 @pytest.mark.contract("W8")
 def test_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
-    """``multiprocessing`` wrongly reports such a process as exited."""
+    """``multiprocessing`` wrongly reports that such a process has exited."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
@@ -165,7 +165,7 @@ def test_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
 
 @frozen
 class Noting:
-    """A lifespan that notes its process on entry and exit."""
+    """A lifespan that writes down its process id on entry and on exit."""
 
     folder: Path
 
@@ -182,14 +182,14 @@ class Noting:
             file.write(f"{what} {os.getpid()}\n")
 
     def notes(self):
-        """Return the notes of all processes."""
+        """Return the lines that all processes have written down."""
         path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
 
 
 @frozen
 class NotingHandler:
-    """A handler that notes the state of its lifespan."""
+    """A handler that writes down the state that its lifespan has returned."""
 
     lifespan: Noting
 
@@ -236,7 +236,7 @@ def handle(_record, _context):
 
 @pytest.mark.parametrize("lifespan", [cannot_be_entered, leaves_the_process])
 def test_worker_fails_if_a_lifespan_cannot_be_entered(lab, lifespan):
-    """No record counts as failed or is skipped."""
+    """No record counts as failed, and no record is skipped."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(
@@ -257,7 +257,7 @@ def cannot_be_left():
     raise ConnectionError(message)
 
 
-def test_worker_fails_after_its_commits_if_a_lifespan_cannot_be_left(lab):
+def test_worker_fails_after_its_commits_if_exiting_a_lifespan_raises(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(handle, executor="process", lifespan=cannot_be_left)
@@ -272,7 +272,7 @@ def test_worker_fails_after_its_commits_if_a_lifespan_cannot_be_left(lab):
 
 @frozen
 class Entering(Noting):
-    """A lifespan that notes its entry, and then hangs until its process is killed."""
+    """A lifespan that writes down its entry and then hangs until its process is killed."""
 
     @contextlib.contextmanager
     def __call__(self):
@@ -281,7 +281,7 @@ class Entering(Noting):
         yield "never"
 
 
-def test_stop_during_the_entry_of_a_lifespan_gives_up_no_handler(lab, tmp_path):
+def test_stop_while_a_lifespan_is_entered_does_not_give_up_any_handler(lab, tmp_path):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     before = set(multiprocessing.active_children())
@@ -346,7 +346,7 @@ def test_hold_during_a_call_prevents_further_calls(lab, recording):
 
 
 @pytest.mark.contract("W8")
-def test_processes_of_a_draining_worker_survive_sigterm(lab, recording):
+def test_handler_processes_of_a_draining_worker_survive_sigterm(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())
@@ -377,18 +377,18 @@ if __name__ == "__main__":
 """
 
 
-def test_handlers_processes_do_not_delay_the_exit_of_their_program(tmp_path):
+def test_handler_processes_do_not_delay_the_exit_of_their_program(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
     env = {**os.environ, "PYTHONPATH": root}
-    # its child processes would keep pipes open
+    # do not capture the output: child processes would keep the pipes open
     done = ran_python(script, cwd=tmp_path, env=env, capture_output=False)
     assert done.returncode == 0
 
 
-def test_exiting_fork_of_the_program_kills_no_handlers_process(tmp_path):
-    """A forked child runs the exit handlers that it has inherited."""
+def test_exit_of_a_forked_child_does_not_kill_any_handler_process(tmp_path):
+    """A forked child runs the exit handlers that it has inherited from the program."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
@@ -418,7 +418,7 @@ class LeavesAFork:
 
 
 def test_killed_process_is_detected_while_its_fork_still_runs(tmp_path):
-    """The forked child keeps the pipes of the killed process open."""
+    """The forked child keeps the pipes of the killed handler process open."""
     try:
         with executing("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
             made.finish(3)

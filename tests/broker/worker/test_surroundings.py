@@ -1,4 +1,4 @@
-"""Tests workers in event loops, in web applications and in servers that fork."""
+"""Tests workers in event loops, in web applications, and in servers that fork."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ def test_signal_drains_a_worker_run_by_serve(lab, run):
 
 
 def test_worker_runs_in_the_lifespan_of_a_web_application(lab, monkeypatch):
-    """The test runs the page's code block with a topic of its own."""
+    """The test runs the page's code block, but with a topic of its own."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 20})
     monkeypatch.setenv("KAFKA", lab.broker.bootstrap)

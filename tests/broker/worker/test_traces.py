@@ -1,4 +1,4 @@
-"""Tests the spans of a worker's attempts."""
+"""Tests the spans that a worker creates for its attempts."""
 
 import asyncio
 import contextvars
@@ -49,7 +49,7 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
 class Spans:
-    """The spans that the test's provider has recorded."""
+    """The spans that the test's own tracer provider has recorded."""
 
     def __init__(self):
         self._exporter = InMemorySpanExporter()
@@ -69,7 +69,7 @@ class Spans:
         return Tracing(parent=parent, provider=self.provider)
 
     def attempt(self, error=None, *, parent=False, batch=None, **headers):
-        """Make an attempt without a worker; return the context and attributes of its span."""
+        """Make an attempt without a worker; return its context and its span's attributes."""
         config = {"group_id": "g", "client_id": "c"}
         tracer = Tracer(self.tracing(parent=parent), config)
         records = [
@@ -94,7 +94,7 @@ class Spans:
 
 @pytest.fixture
 def spans():
-    """Lend a provider that records all spans."""
+    """Return the spans that a new tracer provider records."""
     return Spans()
 
 
@@ -114,7 +114,7 @@ def nothing(_record, _context):
 
 
 def handled(lab, handle, headers, *, reading=None, **settings):
-    """Send values with their headers; run a worker until all are handled."""
+    """Send values with their headers; run a worker until it has handled all of them."""
     lab.new_topic(partitions=1)
     for value, some in headers.items():
         send(lab, value, some)
@@ -135,7 +135,7 @@ def obey(record, _context):
         raise ValueError(message)
     place = record.topic, record.offset
     if record.value == b"later" and place not in _asked:
-        _asked.add(place)  # RetryLater uses up no attempt
+        _asked.add(place)  # RetryLater does not count as an attempt
         raise RetryLater(0.05)
 
 
@@ -146,12 +146,12 @@ async def obey_async(record, context):
 
 @pytest.fixture(params=["thread", "process", "asyncio"])
 def place(request):
-    """Return each kind of executor in turn."""
+    """Return the kind of executor; the test runs once with each kind."""
     return request.param
 
 
 def handler_for(place):
-    """Return ``obey`` in the form that the executor calls."""
+    """Return ``obey``; for asyncio return its coroutine function."""
     return obey_async if place == "asyncio" else obey
 
 
@@ -187,7 +187,9 @@ def test_span_has_the_attributes_of_the_semantic_conventions(lab, spans):
 
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_records_context_is_the_parent_only_with_the_option_parent(spans, sent, parent):
+def test_context_of_a_record_becomes_the_parent_only_with_the_option_parent(
+    spans, sent, parent
+):
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
     assert (here.trace_id == TRACE_ID) is parent
@@ -201,20 +203,20 @@ def test_records_context_is_the_parent_only_with_the_option_parent(spans, sent, 
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", SENT.encode()[:-2]])
 @pytest.mark.parametrize("parent", [False, True])
-def test_damaged_context_gives_no_parent_and_no_link(spans, damaged, parent):
+def test_damaged_trace_context_creates_neither_parent_nor_link(spans, damaged, parent):
     spans.attempt(parent=parent, traceparent=damaged, baggage=b"\xff%;=,=")
     assert (spans.one.parent, spans.one.links) == (None, ())
 
 
 class Odd(Exception):  # noqa: N818 - a test's error
-    """An error whose text would end the process."""
+    """An error whose conversion to text would end the process."""
 
     def __str__(self):
         raise SystemExit(3)
 
 
 class Huge(Exception):  # noqa: N818 - a test's error
-    """An error with a text of a million characters."""
+    """An error whose text has a million characters."""
 
     def __str__(self):
         return 1_000_000 * "x"
@@ -237,7 +239,7 @@ LATER = RetryLater(0.01)
     ],
 )
 def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
-    """A request of the handler, such as a pause, does not count as an error."""
+    """A request from the handler, such as a pause, does not count as an error."""
     batch = 2 if isinstance(error, BatchFailure) else None
     _, attributes = spans.attempt(error, batch=batch)
     assert attributes.get("safeconsumer.asked") == asked
@@ -261,7 +263,7 @@ def test_batch_has_one_span_with_a_link_for_each_record(spans):
     ]
 
 
-def test_record_of_a_batch_without_context_has_no_link(spans):
+def test_batch_span_has_no_link_for_a_record_without_context(spans):
     spans.attempt(batch=2)
     assert spans.one.links == ()
 
@@ -329,14 +331,14 @@ def test_span_reports_timeouts_and_deserialization_errors(
 
 
 def fail_with_span(record, _context):
-    """Raise an error that contains the current span, as errors cross processes."""
+    """Raise an error that contains the current span, because errors can cross processes."""
     here = trace.get_current_span().get_span_context()
     assert record.value in (b"one", b"two")
     raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
 
 
 async def fail_with_span_of_task(record, context):
-    """Raise such an error in a task that the handler creates."""
+    """Raise an error that contains the current span, in a task that the handler creates."""
 
     async def reported():
         fail_with_span(record, context)
@@ -363,7 +365,7 @@ def test_span_is_current_in_the_handler(lab, spans, place):
 
 
 def test_current_span_of_the_caller_is_not_the_parent(spans):
-    """With ``serve()`` handlers run in the context of the caller, perhaps for days."""
+    """With ``serve()``, handlers run in the context of its caller, perhaps for days."""
     theirs = spans.provider.get_tracer("theirs")
     with theirs.start_as_current_span("days"):
         here, _ = spans.attempt(parent=True)
@@ -381,7 +383,7 @@ def contexts_of(letter, name="traceparent"):
 
 
 def buried(lab, **settings):
-    """Let a record with headers fail for good; return the worker and the dead letter."""
+    """Let a record with headers fail for good; return the worker and its dead letter."""
     dead = lab.other_topic()
     letters = DeadLetter(lab.producer, dead, max_ratio=None)
     running = handled(lab, obey, {"bad": FULL}, dead_letter=letters, **settings)
@@ -410,7 +412,7 @@ def test_dead_letter_keeps_the_context_of_its_record(lab, spans, has_sdk):
 # ------------------------------------------------------------ disabled or failing
 
 
-def test_span_processor_that_raises_fails_no_record(lab):
+def test_span_processor_that_raises_does_not_fail_any_record(lab):
     spans = Spans()
 
     class Broken(SpanProcessor):
@@ -428,12 +430,12 @@ def test_span_processor_that_raises_fails_no_record(lab):
 
 
 class House(TextMapPropagator):
-    """A propagator that reads unwritable baggage, and cannot inject a context."""
+    """A propagator that returns unencodable baggage, and fails to inject a context."""
 
     fields = {"house"}  # noqa: RUF012 - a property in the base class
 
     def extract(self, _carrier, context=None, **_):
-        """Return a text that was cut within an emoji, and so cannot be encoded."""
+        """Return baggage with a text that is cut within an emoji and so cannot be encoded."""
         return baggage.set_baggage("user", "\ud83d", context)
 
     def inject(self, *_, **__):
@@ -450,7 +452,7 @@ def propagating(house):
         propagate.set_global_textmap(before)
 
 
-def test_context_that_cannot_be_written_fails_no_record(lab, spans):
+def test_trace_context_that_cannot_be_written_does_not_fail_any_record(lab, spans):
     with propagating(House()):
         worker, letter = buried(lab, trace=spans.tracing(), executor="process")
     assert spans.one.status.status_code is StatusCode.ERROR
@@ -476,7 +478,7 @@ def test_missing_opentelemetry_is_reported_with_the_extra_to_install(lab, monkey
 
 
 def import_again(monkeypatch, room, name):
-    """Make this test import a module again."""
+    """Make the test import a module again, even if it is already loaded."""
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)

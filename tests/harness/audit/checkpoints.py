@@ -1,10 +1,10 @@
-"""Makes the files of a stream's checkpoint as Spark writes them."""
+"""Makes the files of a stream's checkpoint in the form in which Spark writes them."""
 
 import json
 
 
 def batch(at, *sources):
-    """Return a file of Spark's offset log; a source is a mapping of offsets, or a text."""
+    """Return the text of a file in Spark's offset log; each source is a mapping or a text."""
     facts = {"batchWatermarkMs": 0, "batchTimestampMs": int(at * 1000), "conf": {}}
     lines = [one if isinstance(one, str) else json.dumps(one) for one in sources]
     return "\n".join(("v1", json.dumps(facts), *lines))
@@ -15,7 +15,7 @@ def orders(*ends):
 
 
 def log(*batches, first=0, start=None):
-    """Return the files of a checkpoint; each batch is a tuple of a time and its sources."""
+    """Return a checkpoint's files; each batch is a tuple of its time and its sources."""
     files = {
         f"offsets/{number}": batch(at, *sources)
         for number, (at, *sources) in enumerate(batches, first)

@@ -8,7 +8,7 @@ from safeconsumer.cli.commands import safeconsumer
 
 
 def run(*arguments):
-    """Run the command; return its result."""
+    """Run ``safeconsumer audit``; return the command's result."""
     return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
 
 
@@ -21,12 +21,12 @@ def written(folder, fleet):
 
 
 def rows_of(report):
-    """Return the rows that ``--report`` wrote."""
+    """Return the rows that the audit wrote to the file that ``--report`` names."""
     return [json.loads(line) for line in report.read_text().splitlines()]
 
 
 def history_of(scope, start, end, group="g"):
-    """Return the document of ``safeconsumer history -o json`` with one hold."""
+    """Return a document with one hold, as ``safeconsumer history -o json`` prints it."""
     topic = {"topic": "holds", "complete_since": 900.0}
     record = {"group": group, "owner": "eve", "scope": scope}
     record |= {"covers": scope, "at": start, "is_held": True, "expires_at": end}

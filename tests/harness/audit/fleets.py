@@ -1,7 +1,7 @@
 """
-Reads tables of fleets, each with a line per journal and the expected verdict.
+Reads tables of fleets; a fleet has a line for each journal and an expected verdict.
 
-The first line of a block has the fleet's name, optional settings of the judge in
+The first line of a block has the fleet's name, optional settings for the judge in
 brackets, and the expected verdict on the fleet. Each further line describes a process:
 its name, its group after ``/`` if that is not ``g``, its start time after ``@``, and
 its steps. A step is a verb with its values. The verb is a method of
@@ -9,8 +9,8 @@ its steps. A step is a verb with its values. The verb is a method of
 generation, ``@2000`` a time; ``e`` writes any other entry.
 
 ``fleets.txt`` has a fleet for each way to break each promise, named after the check
-that detects it, and fleets that keep all promises. The judge treats fleets whose name
-begins with ``drained`` as drained.
+that detects it, and fleets that keep all promises. The judge treats a fleet as drained
+if its name begins with ``drained``.
 """
 
 import json
@@ -35,7 +35,7 @@ _SETTINGS = {
 
 class Fleet:
     """
-    One block of a table; a call returns the journals of its processes.
+    One block of a table; calling the fleet returns the journals of its processes.
 
     Attributes:
         text: the expected verdict.
@@ -93,7 +93,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
             named = {"owner": named.pop("by", "app"), **named}
             process.call(verb, back, scopes=values, **named)
         case "pausing" | "paused" | "resuming" | "resumed":
-            # The call of another thread has separate entries for its start and its
+            # A call on another thread has separate entries for its start and its
             # return.
             event = "call" if verb.endswith("ing") else "return"
             of_pause = {"lifetime": "until_resumed"} if verb.startswith("pau") else {}
@@ -134,7 +134,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
 
 
 def fleets_in(path, **words):
-    """Return the fleets of a table; ``words`` maps abbreviations to longer steps."""
+    """Return the fleets in a table; ``words`` maps each abbreviation to its full steps."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
         text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)
@@ -175,5 +175,5 @@ CASES = [
 
 
 def check_of(fleet):
-    """Return the check that a bad fleet fails, which is the start of the fleet's name."""
+    """Return the check that a bad fleet fails; the fleet's name starts with it."""
     return fleet.__name__.partition("_")[0].upper()

@@ -1,4 +1,4 @@
-"""Writes journals entry by entry, and judges fleets of them."""
+"""Writes journals entry by entry, and judges the journals of fleets."""
 
 import io
 import json
@@ -16,10 +16,10 @@ class MemberJournal:
 
     def __init__(self, member="a", group="g", at=1000.0):
         self.at = at
-        self.ahead = 0.0  # seconds; how far the broker's clock is ahead at the end
+        self.ahead = 0.0  # seconds by which the broker's clock is ahead at the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
-        self.written_ahead = 0.0  # seconds; how far it is ahead at deliveries
+        self.written_ahead = 0.0  # seconds by which it is ahead at deliveries
         self._calls = 0
         self._polling = None
 
@@ -52,9 +52,10 @@ class MemberJournal:
 
     def asks(self, tp, offset, note="", metadata=""):
         """
-        Write the committed offset that the broker returned, which may be None.
+        Write the committed offset that the broker returned for a partition, or None.
 
-        ``note`` names a journal and an entry, as ``a#3``; ``metadata`` is a program's.
+        The commit's metadata is either ``note``, which names a journal and an entry, as
+        in ``a#3``, or the program's own ``metadata``.
         """
         found = f"{NOTE}{note}" if note else metadata
         return self.then("committed", offsets={tp: offset}, notes={tp: found})
@@ -68,16 +69,16 @@ class MemberJournal:
         return self
 
     def poll(self, tp="", start=0, end=0, **more):
-        """Poll; deliver the offsets from start to before end, or nothing without ``tp``."""
+        """Poll; deliver the offsets from ``start`` to ``end - 1`` if ``tp`` is given."""
         self.at = round(self.at + 0.1, 3)
         return self.polls().deliver(tp, start, end, **more) if tp else self
 
     def deliver(self, tp, start, end, **more):
         """
-        Deliver the offsets from start to before end, unless ``more`` overrides fields.
+        Deliver the offsets from ``start`` to ``end - 1``.
 
-        The broker has just appended the first record, unless ``written`` gives another
-        time.
+        ``more`` overrides fields of the entry. By default the broker has just appended
+        the first record; ``written`` sets another time.
         """
         if self._polling is None:
             self.polls()
@@ -89,15 +90,15 @@ class MemberJournal:
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp, offset, lane="", **more):
-        """Start a handler of one record, whose offset is the handler's id."""
+        """Start a handler for one record; the record's offset is the handler's id."""
         return self.then("handle", tp=tp, offset=offset, id=offset, lane=lane, **more)
 
     def begin_all(self, tp, *offsets):
-        """Start one handler for these records of a lane together."""
+        """Start one handler for a batch of these records, which share a lane."""
         return self.begin(tp, offsets[0], batch=offsets)
 
     def end(self, tp, *offsets, ok=True, **more):
-        """Finish the handlers of these records."""
+        """Finish the handlers for these records."""
         for offset in offsets:
             self.then("handled", tp=tp, offset=offset, id=offset, ok=ok, **more)
         return self
@@ -129,32 +130,32 @@ class MemberJournal:
 
 
 class Operator(MemberJournal):
-    """An operator that holds the group g, and whose journal stays empty."""
+    """An operator that holds the group ``g``; the operator's own journal stays empty."""
 
     def __init__(self):
         super().__init__("operator", group="")
         self.spans, self.targets, self.facts = [], {}, {}
 
     def held(self, start, end=math.inf, scope="orders", owner="alice"):
-        """Hold a scope between two times of the broker's clock."""
+        """Hold a scope from ``start`` to ``end``, by the broker's clock."""
         named = {"group": "g", "holder": f"operator:{owner}", "scope": scope}
         self.spans.append(Span(start=start, end=end, **named))
         return self
 
     def topics(self, **facts):
-        """Set further fields of ``Control``, which describe the holds topics."""
+        """Set further fields of ``Control``, such as those that describe the holds topics."""
         self.facts |= facts
         return self
 
     def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
-        """Reset the group to an offset during a hold, between two times."""
+        """Reset the group to an offset during a hold, from ``start`` to ``end``."""
         target = "g", f"operator:{owner}", tp, offset
         self.targets.setdefault(target, []).append((start, end))
         return self
 
 
 def control_in(fleet):
-    """Return the holds of a fleet's operators, or None for a fleet without operators."""
+    """Return the holds that a fleet's operators place; None if the fleet has no operator."""
     operators = [one for one in fleet if isinstance(one, Operator)]
     if not operators:
         return None
@@ -180,7 +181,7 @@ class Line:
 
 
 class Read(Joined):
-    """A journal in one file, whose entries the judge and tests can read."""
+    """A journal in one file; the judge and the tests can read its entries."""
 
     def __init__(self, name, data):
         super().__init__([Part(name, lambda: io.BytesIO(data))])
@@ -201,7 +202,7 @@ def read(path):
 
 
 def check(journals, settings=None):
-    """Judge all journals together."""
+    """Judge all these journals together."""
     judge = Judge(settings or Settings())
     for journal in journals:
         judge.read(journal)
@@ -209,13 +210,13 @@ def check(journals, settings=None):
 
 
 def judged(fleet, **assumed):
-    """Judge a fleet with its operators' holds and these settings; return all results."""
+    """Judge a fleet with these settings and its operators' holds; return all results."""
     settings = Settings(**{"control": control_in(fleet), **assumed})
     return [*check([one.journal() for one in fleet], settings).values()]
 
 
 def verdict_on(*fleet, **assumed):
-    """Judge a fleet with one partition; return its only result."""
+    """Judge a fleet that uses only one partition; return the only result."""
     (result,) = judged(fleet, **assumed)
     return result
 
@@ -226,13 +227,13 @@ def failed(fleet, **assumed):
 
 
 def unjudged(fleet, **assumed):
-    """Return the checks that the judge cannot decide for a fleet, each with its reason."""
+    """Return the checks that the judge cannot decide for a fleet, each with the reason."""
     results = judged(fleet, **assumed)
     return {check: why for one in results for check, why in one.unjudged.items()}
 
 
 def outcome(fleet, **assumed):
-    """Return the checks that a fleet fails, and, with a ``?``, those left undecided."""
+    """Return a fleet's failed checks and, marked with ``?``, its undecided checks."""
     doubtful = (f"{check}?" for check in unjudged(fleet, **assumed))
     return " ".join([*sorted(failed(fleet, **assumed)), *sorted(doubtful)]) or "clean"
 
@@ -249,13 +250,13 @@ def journals_in(folder):
 
 
 def entries_in(folder, *events):
-    """Return the entries of these events in the journals of a folder."""
+    """Return the entries of these kinds in the journals of a folder."""
     lines = (one for journal in journals_in(folder) for one in journal.lines)
     return [one for one in lines if one.event in events]
 
 
 def verdict_in(folder, **assumed):
-    """Return the faults in the journals of a folder, and the undecided checks."""
+    """Judge a folder's journals; return the failed checks and the undecided ones."""
     results = check(journals_in(folder), Settings(**assumed)).values()
     assert results
     found = [(one.check, one.evidence) for result in results for one in result.findings]
@@ -263,5 +264,5 @@ def verdict_in(folder, **assumed):
 
 
 def faults_in(folder, **assumed):
-    """Return each check that the journals of a folder fail, with the evidence."""
+    """Return each check that the journals in a folder fail, with the evidence."""
     return verdict_in(folder, **assumed)[0]

@@ -1,4 +1,4 @@
-"""Chooses the broker of a test run."""
+"""Chooses the broker for a test run."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 def choose(option):
-    """Return the kind of broker that ``--kafka`` names, without starting one."""
+    """Return the kind of broker that ``--kafka`` names; do not start a broker."""
     if option == Kind.BOOTSTRAP and not os.environ.get(BOOTSTRAP_VARIABLE):
         msg = f"--kafka=bootstrap needs {BOOTSTRAP_VARIABLE}=host:port"
         raise pytest.UsageError(msg)
@@ -38,7 +38,7 @@ def why_no_java():
 
 
 def start(kind):
-    """Return a context manager that starts and lends a broker of this kind."""
+    """Return a context manager that starts and yields a broker of this kind."""
     match kind:
         case Kind.BOOTSTRAP:
             from safeconsumer.testing import ExistingCluster  # noqa: PLC0415

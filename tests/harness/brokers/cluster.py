@@ -19,7 +19,8 @@ _MORE = {
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
     "auto.create.topics.enable": "false",
-    # Fewer threads and less memory, because the three brokers share a small machine.
+    # Use fewer threads and less memory, because the three brokers share a small
+    # machine.
     "num.network.threads": 2,
     "num.io.threads": 4,
     "background.threads": 2,
@@ -39,12 +40,12 @@ class Node(JavaBroker):
         self.quorum = ()
 
     def restart(self):
-        """Restart the broker at its address; try again if it does not start in time."""
+        """Restart the broker at its address; retry once if it does not start in time."""
         try:
             super().restart()
         except RuntimeError:
             self.kill()
-            self._starts -= 1  # the log has no line about the failed start
+            self._starts -= 1  # the failed start logged no line
             super().restart()
 
     def _write_properties(self):
@@ -65,11 +66,11 @@ class Node(JavaBroker):
 
 class Cluster(OwnBroker):
     """
-    Three brokers that start together; a context manager that stops them.
+    Three brokers that start together; leaving the context manager stops them.
 
-    Only one thread may use a cluster. The cluster's own threads do slow work, and live
-    as long as the brokers, because a broker's process ends with the thread that started
-    it.
+    Only one thread may use a cluster. Slow work runs on the cluster's own threads.
+    These threads live as long as the brokers, because a broker's process is killed when
+    the thread that started it ends.
     """
 
     def __init__(self):
@@ -99,9 +100,9 @@ class Cluster(OwnBroker):
         return next(node for node in self.nodes if node.name == name)
 
     def coordinator_of(self, group):
-        """Return the node that coordinates a group, or None if no node does yet."""
-        # librdkafka 2.16 crashes if the response to a request about a group is an
-        # error.
+        """Return the node that coordinates a group; None if the group has no coordinator."""
+        # Compute the coordinator here, because librdkafka 2.16 crashes if a broker
+        # answers a request about a group with an error.
         partitions = self._partitions(_OFFSETS)
         if not partitions:
             return None
@@ -116,7 +117,7 @@ class Cluster(OwnBroker):
         )
 
     def _partitions(self, topic=None):
-        """Return the partitions of one topic or all; empty while no broker answers."""
+        """Return the partitions of one or all topics; an empty list if no broker answers."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             topics = admin.list_topics(topic, timeout=5).topics.values()
@@ -130,7 +131,7 @@ class Cluster(OwnBroker):
 
 
 def _java_hash(text):
-    """Return Java's hash of a text without the sign; Kafka assigns groups by it."""
+    """Return Java's hash of a text, without the sign; it selects a group's coordinator."""
     number = 0
     for letter in text:
         number = (31 * number + ord(letter)) % 2**32

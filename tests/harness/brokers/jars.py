@@ -1,5 +1,5 @@
 """
-Downloads Kafka's jars with Maven, once per user and version.
+Downloads Kafka's jars with Maven, once for each user and version.
 
 ``python -m tests.harness.brokers.jars`` downloads the jars and prints their folder. The
 variable SAFECONSUMER_TEST_KAFKA_VERSION selects another version, which has a folder of
@@ -26,12 +26,12 @@ def cache_folder():
 
 
 def jars_folder():
-    """Return the folder of the jars, which exists only if it is complete."""
+    """Return the folder for the jars; the folder exists only if all jars are in it."""
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
 
 
 def fetch():
-    """Return the folder of the jars; let Maven download missing ones."""
+    """Return the folder with the jars; if it is missing, let Maven download the jars."""
     version = f"-Dkafka.version={KAFKA_VERSION}"
     what = f"the jars of Kafka {KAFKA_VERSION}"
     return fetched(
@@ -40,7 +40,7 @@ def fetch():
 
 
 def fetched(folder, pom, what, *options):
-    """Return a folder; if it is missing, let Maven fill it with the jars of a pom."""
+    """Return a folder; if it is missing, let Maven fill it with the jars that a pom lists."""
     if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
@@ -54,7 +54,7 @@ def fetched(folder, pom, what, *options):
         command = [maven, "-B", "-q", "-f", file, _GOAL, f"-DoutputDirectory={part}"]
         must_run([*command, *options], f"Maven could not fetch {what}", 600.0)
         try:
-            part.rename(folder)  # makes all files visible at once
+            part.rename(folder)  # all files become visible together
         except OSError:
             if not folder.is_dir():  # otherwise another process has created it
                 raise
@@ -62,7 +62,7 @@ def fetched(folder, pom, what, *options):
 
 
 def must_run(command, failure, timeout):
-    """Run a program; raise an error with the end of its output if it fails."""
+    """Run a program; if it fails, raise an error that contains the end of its output."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, **pipes) as process:  # noqa: S603  our own command line
         try:

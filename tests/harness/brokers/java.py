@@ -22,27 +22,28 @@ from tests.harness.brokers.settings import (
 from tests.harness.waiting import Bound, code_of
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# Linux's file system in memory, which has only 64 MB in a Docker container by default.
+# Linux's in-memory file system, which has only 64 MB in a Docker container by default.
 _MEMORY = Path("/dev/shm")  # noqa: S108  mkdtemp makes a folder in it
-# The process id follows this prefix, because a killed process leaves its folder behind.
+# The folder's name is this prefix and the process id, so that a later process can find
+# and delete the folder of a killed process.
 _NAME = "safeconsumer-kafka-of-"
-_ROOM = 2 << 30  # bytes that must be free
-_BATCH = struct.Struct(">qi")  # base offset, and the number of bytes after both
-# With these options the JVM starts quickly, but is slower in long runs.
+_ROOM = 2 << 30  # bytes that must be free in memory
+_BATCH = struct.Struct(">qi")  # base offset, and the length of the rest in bytes
+# With these options the JVM starts quickly, but runs more slowly later.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class OwnBroker(ExistingCluster):
-    """A real broker with test settings, which runs for this session only."""
+    """A real broker with test settings that runs only for this test session."""
 
     @property
     def group_config(self):
-        """The short timeouts that the broker's test settings allow."""
+        """The settings of a consumer with the short timeouts that this broker allows."""
         return GROUP_CONFIG
 
 
 class JavaBroker(OwnBroker):
-    """Runs a broker; the context manager stops the process and deletes its data."""
+    """Runs a broker; leaving the context manager stops the process and deletes its data."""
 
     kind = "java"
 
@@ -67,7 +68,7 @@ class JavaBroker(OwnBroker):
         self.close()
 
     def start(self):
-        """Start the process; return once the broker's log reports the start."""
+        """Start the process, and wait until the broker's log reports the start."""
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
@@ -75,7 +76,7 @@ class JavaBroker(OwnBroker):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C must reach only pytest
+                start_new_session=True,  # Ctrl-C must interrupt only pytest
             )
         self._starts += 1
         self._wait_until_up()
@@ -90,11 +91,11 @@ class JavaBroker(OwnBroker):
 
     def truncate(self, name, partition, offset):
         """
-        Delete the batches of a partition from ``offset`` on, and restart the broker.
+        Delete a partition's batches from ``offset`` onwards, and restart the broker.
 
-        After a crash a broker accepts the log that it finds, and leads with a new
-        epoch, so clients see an unclean election. ``offset`` must be the first offset
-        of a batch.
+        After a crash a broker accepts the log that it finds, and becomes leader with a
+        new epoch, so clients see an unclean leader election. ``offset`` must be the
+        first offset of a batch.
         """
         self.kill()
         folder = self._folder / "data" / f"{name}-{partition}"
@@ -174,7 +175,7 @@ class JavaBroker(OwnBroker):
 
 
 def _batches_below(offset, data):
-    """Return a segment without the batches from ``offset`` on."""
+    """Return the segment's batches below ``offset``."""
     place = 0
     while place < len(data):
         base, length = _BATCH.unpack_from(data, place)
@@ -185,8 +186,8 @@ def _batches_below(offset, data):
 
 
 def _in_memory():
-    # A broker's controller calls fsync at each change, and a busy disk once delayed it
-    # by a minute. A test writes some 10 MB.
+    # A broker's controller calls fsync at each change, and a busy disk once delayed
+    # such a call by a minute. A test writes some 10 MB.
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM
     except OSError:
@@ -195,7 +196,7 @@ def _in_memory():
 
 
 def folder_for_data(parent):
-    """Make a folder named after this process; remove the folders of dead processes."""
+    """Create a folder named after this process; remove the folders of dead processes."""
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
     for other in folder.parent.glob(f"{_NAME}*"):
         try:

@@ -1,4 +1,4 @@
-"""Defines the markers that name the kind of broker for a test."""
+"""Defines the markers that name the kind of broker that a test needs."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MARKERS = {
     "embedded_broker": "needs the embedded broker, into which it injects errors",
     "java_brokers": "starts brokers of its own as Java processes",
 }
-# The command that provides the broker of a skipped test.
+# The command that provides the broker that a skipped test needs.
 _JAVA = "python -m tests.harness.brokers.jars fetches it for --kafka=java"
 _HOW = {"real_broker": f"; {_JAVA}", "java_brokers": f"; {_JAVA}"}
 _FITTING = {
@@ -35,7 +35,7 @@ def register(config):
 
 
 def apply(items, kind):
-    """Skip each test whose marker does not fit the broker, and give the reason."""
+    """Skip each test whose marker does not match the broker, and give the reason."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
         _check_marked(item, names)

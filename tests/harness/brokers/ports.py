@@ -1,4 +1,4 @@
-"""Reserves ports for programs that need seconds before they listen."""
+"""Reserves ports for programs that start to listen only after some seconds."""
 
 import fcntl
 import os
@@ -7,7 +7,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Above the test kit's ports, and below the ports of Linux's outgoing connections.
+# These ports are above the test kit's ports and below the ports that Linux uses for
+# outgoing connections.
 RANGE = range(30_000, 32_700)
 
 _FOLDER = Path(tempfile.gettempdir()) / f"safeconsumer-test-ports-{os.getuid()}"
@@ -16,10 +17,10 @@ _held = []
 
 def reserved_port():
     """
-    Return a free port that no other test process receives while this one lives.
+    Return a free port that no other test process gets while this process lives.
 
-    A JVM needs seconds between the choice of its port and its call of bind. During that
-    time a port that is only free, but not reserved, can go to another test's program.
+    A JVM calls ``bind`` only some seconds after its port was chosen. During that time
+    another test's program could take a port that is free but not reserved.
 
     Raises:
         OSError: no port of ``RANGE`` is free.

@@ -2,10 +2,10 @@
 """
 Writes the outcome of each test of a run to a file, and compares several such files.
 
-``python -m tests.harness.brokers.results LISTING FILE...`` fails if a test ran in none
-of the runs. ``pytest --collect-only --results-file`` writes the listing, and test runs
-with ``--results-file`` write the other files. Tests with the mark ``nightly`` need not
-have run.
+``python -m tests.harness.brokers.results LISTING FILE...`` fails if a listed test did
+not run in any of the runs. ``pytest --collect-only --results-file`` writes the listing,
+and test runs with ``--results-file`` write the other files. Tests with the marker
+``nightly`` need not have run.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from pathlib import Path
 #: The entries of a listing for nightly tests, and for all other tests.
 NIGHTLY, LISTED = "nightly", "listed"
 
-# From best to worst: a test whose call passes and whose teardown fails has failed.
+# The outcomes from best to worst; a test whose call passes but whose teardown fails has
+# failed.
 _ORDER = ("skipped", "passed", "xfailed", "xpassed", "failed")
 
 
@@ -25,8 +26,8 @@ class ResultsFile:
     """
     A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends.
 
-    With ``--collect-only`` the plugin writes a listing, which shows for each test only
-    whether it has the mark ``nightly``.
+    With ``--collect-only`` the plugin writes a listing instead, which only says for
+    each test whether it has the marker ``nightly``.
     """
 
     def __init__(self, path):
@@ -34,7 +35,7 @@ class ResultsFile:
         self._outcomes = {}
 
     def pytest_collection_finish(self, session):
-        """List the collected tests if pytest only collects."""
+        """List the collected tests if pytest only collects tests."""
         if session.config.option.collectonly:
             for item in session.items:
                 is_nightly = item.get_closest_marker("nightly") is not None
@@ -70,7 +71,7 @@ def have_run(runs):
 
 
 def never_ran(listing, ran):
-    """Return the tests that should have run but did not, sorted."""
+    """Return the sorted ids of the tests that should have run but did not."""
     return sorted(
         test for test, kind in listing.items() if kind != NIGHTLY and test not in ran
     )

@@ -12,7 +12,7 @@ _ADDRESS = "kafka_bootstrap"
 
 class BrokerForWorkers:
     """
-    A plugin that starts a broker for xdist's workers, in the process that starts them.
+    A plugin in xdist's main process that starts a broker for all workers.
 
     Each worker receives the broker's address. Embedded brokers are not shared, because
     tests inject errors into them; every worker starts its own.
@@ -25,7 +25,7 @@ class BrokerForWorkers:
 
     @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
     def pytest_configure_node(self, node):
-        """Pass the broker's address to a worker before the worker starts."""
+        """Pass the broker's address to an xdist worker before the worker starts."""
         if self._address is None:
             broker = self._running.enter_context(choice.start(self._kind))
             self._address = broker.bootstrap
@@ -36,7 +36,7 @@ class BrokerForWorkers:
 
 
 class LentBroker(OwnBroker):
-    """A worker's view of the broker that was started for all workers."""
+    """The shared broker, as an xdist worker sees it."""
 
     def __init__(self, kind, bootstrap):
         super().__init__(bootstrap)
@@ -44,11 +44,11 @@ class LentBroker(OwnBroker):
 
 
 def is_worker(config):
-    """Return whether this process is a worker of xdist."""
+    """Return whether this process is an xdist worker."""
     return hasattr(config, "workerinput")
 
 
 def lent_to(config, kind):
-    """Return the broker that is lent to this xdist worker, or None."""
+    """Return the broker that this xdist worker shares with the others, or None."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     return None if address is None else LentBroker(kind, address)

@@ -1,4 +1,4 @@
-"""Defines the programs of a churn, which poll, iterate or run a Worker."""
+"""Defines the programs that consume in a churn: they poll, iterate or run a Worker."""
 
 from collections import deque
 from functools import partial
@@ -14,8 +14,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import Lifetime, Worker
 from tests.harness.scopes import short
 
-_STEP = 20.0  # seconds between two checks of a napping program for the end
-_AT_ONCE = 25  # records of one iteration, between two checks for other work
+_STEP = 20.0  # seconds of a nap between two checks whether to stop
+_AT_ONCE = 25  # maximum number of records between two checks for other work
 
 
 class Member:
@@ -24,16 +24,16 @@ class Member:
 
     Args:
         host: the program's clock, its random draws, and the constants of its world.
-        book: the record of everything that the program does, for a judge.
-        make: a function that returns the consumer; the polling thread calls it.
+        book: the object that records everything the program does, for a judge.
+        make: a function that returns the consumer; it is called on the polling thread.
         topics: a list of topics, or a pattern.
 
     Attributes:
-        todo: the calls that the polling thread makes before its next poll.
+        todo: the calls that the polling thread must make before its next poll.
         is_over: whether the program should close its consumer and exit.
         is_calm: whether the program should make no more calls that delay other members.
-        has_ended: whether the program has finished, of its own accord or because of a
-            stop.
+        has_ended: whether the program has finished, either of its own accord or because
+            it was stopped.
     """
 
     is_worker = False
@@ -51,7 +51,7 @@ class Member:
             self.consumer = self._make()
             self.subscribe(self.topics)
             self.run()
-        except KafkaTimeoutError as error:  # no broker was reachable at the start
+        except KafkaTimeoutError as error:  # no broker could be reached at the start
             self.book.log(f"could not begin: {error}")
         except FencedInstanceIdError:
             self.book.left("fenced")
@@ -88,25 +88,25 @@ class Member:
     def stop(self):
         self.is_over = True
 
-    # Calls from outside the program
+    # Calls that the nemesis makes
 
     def call(self, method, *given):
         """Let the program make a call before its next poll."""
         self.todo.append(partial(getattr(self, method), *given))
 
     def call_beside(self, method, *given):
-        """Let another thread of the program make a call, if the program can do so."""
+        """Let another thread of the program make a call, if the program allows such calls."""
         self.host.beside(self, partial(getattr(self, method), *given))
 
     @property
     def holds(self):
-        """The owners and scopes of the holds that no block removes."""
+        """The owners and scopes of all holds except those that a ``with`` block lifts."""
         return [key for key in self.book.holds if not key[0].startswith("block")]
 
-    # Calls that any thread may make
+    # Calls that may run on any thread
 
     def pause(self, owner, scope, seconds):
-        """Place a strict hold; only log a hold that the consumer refuses."""
+        """Place a strict hold; if the consumer refuses the hold, only log the refusal."""
         began, lifetime = self.host.now, Lifetime.UNTIL_RESUMED
         with self.host.ordering:
             try:
@@ -145,19 +145,19 @@ class Member:
             self.host.sleep(min(_STEP, end - self.host.now))
 
     def calm_down(self):
-        """Lift all holds except those of blocks, and place no more."""
+        """Lift all holds except those that a ``with`` block lifts; place no more holds."""
         self.is_calm = True
         self.lift_all()
 
     def lift_all(self):
-        """Lift all holds except those of blocks."""
+        """Lift all holds except those that a ``with`` block lifts."""
         for owner, scope in self.holds:
             self.resume(owner, scope)
 
-    # Calls of the thread that polls
+    # Calls that run on the polling thread
 
     def subscribe(self, topics):
-        """Subscribe, perhaps to new topics; log the refusal if a hold forbids the call."""
+        """Subscribe, perhaps to new topics; only log the error if a hold forbids the call."""
         is_pattern = isinstance(topics, str)
         try:
             wanted = {"pattern" if is_pattern else "topics": topics}
@@ -191,7 +191,7 @@ class Member:
                 self.book.sought(tp, to)
 
     def commit(self, kind):
-        """Commit the delivered records (sync, async), or the offsets in the book."""
+        """Commit the delivered records, synchronously or not, or the offsets in the book."""
         offsets = {
             tp: OffsetAndMetadata(one.next, "", -1)
             for tp, one in self.book.owned.items()
@@ -226,7 +226,7 @@ class Committing(Member):
 
 class Iterating(Member):
     def take(self):
-        """Consume some records, until none arrive for a while or a call is due."""
+        """Consume a limited number of records; stop early if none arrive or a call is due."""
         for taken, record in enumerate(self.consumer, start=1):
             tp = TopicPartition(record.topic, record.partition)
             self.book.delivered(tp, [record.offset])
@@ -235,7 +235,7 @@ class Iterating(Member):
 
 
 class Working(Member):
-    """A member that runs a Worker, whose listener wraps the consumer's listener."""
+    """A member that runs a Worker; the worker's listener wraps the consumer's listener."""
 
     is_worker = True
     worker: Worker | None = None

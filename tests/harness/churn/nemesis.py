@@ -1,14 +1,14 @@
-"""Draws calls and faults for a group for some time, and then repairs everything."""
+"""Draws random calls and faults for a group for some time, and then repairs everything."""
 
 from math import inf
 
 
 class Nemesis:
     """
-    Draws the events of a churn, which a subclass for each world carries out.
+    Draws the events of a churn; a subclass for each world carries them out.
 
-    Seconds are virtual in the simulated world. Each method in ``weights()`` carries out
-    one event.
+    In the simulated world all seconds are virtual. Each method in ``weights()`` carries
+    out one event.
 
     Attributes:
         rng: the generator of all random draws.
@@ -18,16 +18,17 @@ class Nemesis:
         faults: the number of faults so far, if the world counts them.
         every: the mean time between two events.
         at_first: the number of members at the start.
-        fewest: the number of members below which no member leaves or is killed.
+        fewest: the minimum number of members: with so few, no member leaves or is
+            killed.
         most: the largest number of members.
         owners: the owners of holds.
         limits: the durations of holds; None for no limit.
-        blocks: the durations of blocks that hold a scope.
+        blocks: the durations of ``with`` blocks that hold a scope.
         naps: the durations for which a program does not poll.
         freezes: the durations for which a process is frozen.
         brokers: the number of brokers.
         failures: the ways in which a broker can fail.
-        failing: the durations of a broker's failure.
+        failing: the durations of broker failures.
         group_scopes: the scopes of the operator's holds.
     """
 
@@ -41,7 +42,7 @@ class Nemesis:
         self.members, self.leaving = [], []
 
     def run(self, seconds, faults=inf):
-        """Draw events for this many seconds or faults; then repair everything."""
+        """Draw events until the seconds or the faults are used up; then repair everything."""
         end = self.now + seconds
         weights = self.weights()
         for _ in range(self.at_first):
@@ -93,14 +94,14 @@ class Nemesis:
     # Calls of programs
 
     def within(self, one, method, *given):
-        """Let a member make a call, on another thread or between two polls."""
+        """Let a member make a call, either on another thread or between two polls."""
         if not one.is_worker and self.rng.random() < 0.5:
             one.call(method, *given)
         else:
             one.call_beside(method, *given)
 
     def pause(self):
-        """Place a hold of a random owner, perhaps with a time limit."""
+        """Place a hold for a random owner, perhaps with a time limit."""
         one, owner, scope = self.one(), self.rng.choice(self.owners), self.scope()
         seconds = self.rng.choice(self.limits)
         if not one.is_calm:
@@ -112,7 +113,7 @@ class Nemesis:
             self.within(one, "resume", *self.rng.choice(one.holds))
 
     def held(self):
-        """Hold a scope during a block, on another thread."""
+        """Hold a scope in a ``with`` block on another thread."""
         one, scope = self.one(), self.scope()
         one.call_beside("hold_for_a_block", scope, self.rng.choice(self.blocks))
 
@@ -130,9 +131,9 @@ class Nemesis:
         self.operator.call("lift_all")
 
     def broker_fails(self):
-        """Let a broker fail for a while, unless another one is failing."""
-        # The values are drawn in any case, because the state of real brokers depends on
-        # the machine.
+        """Let a broker fail for a while, unless another broker is failing already."""
+        # Draw the values even if they are not used: the state of real brokers depends
+        # on the machine, but the sequence of draws must not.
         number = self.rng.randint(1, self.brokers)
         how, seconds = self.rng.choice(self.failures), self.rng.choice(self.failing)
         if self.are_brokers_well():

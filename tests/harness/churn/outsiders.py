@@ -1,4 +1,4 @@
-"""Defines programs outside a group, such as an operator who holds the group."""
+"""Defines programs that are not members of the group, such as its operator."""
 
 from collections import deque
 from functools import partial
@@ -7,15 +7,15 @@ from kafka.errors import KafkaError
 
 from safeconsumer.errors import SafeConsumerError
 
-_IDLE = 0.5  # seconds until a program checks its calls again
+_IDLE = 0.5  # seconds between two checks for new calls
 
 
 class Outsider:
     """
-    A program that makes the given calls, and exits when ``is_over`` is set.
+    A program that makes the calls in ``todo``, and exits when ``is_over`` is set.
 
     Args:
-        host: the program's world, which starts the program and can wait.
+        host: the program's world, which starts the program and provides its waits.
         name: the name of the program's process or thread.
     """
 
@@ -45,14 +45,14 @@ class Operator(Outsider):
 
     Args:
         host: the program's world.
-        write: a function that writes a scope's hold or lift: ``write(scope, is_held)``.
-        placed: a function of the scope, called once brokers have acknowledged a hold.
-        lifted: a function of the scope, called before a lift is written.
+        write: a function that writes a hold or a lift: ``write(scope, is_held)``.
+        placed: a function that is called with the scope after a hold is acknowledged.
+        lifted: a function that is called with the scope before a lift is written.
     """
 
     def __init__(self, host, write, *, placed=len, lifted=len):
         self._write, self._placed, self._lifted = write, placed, lifted
-        self._open = set()  # scopes whose hold may have been written
+        self._open = set()  # scopes for which a hold may have been written
         super().__init__(host, "operator")
 
     def hold(self, scope):
@@ -61,7 +61,7 @@ class Operator(Outsider):
             self._placed(scope)
 
     def lift_all(self):
-        """Lift all scopes that may be held; return whether every lift was written."""
+        """Lift the holds on all scopes that may be held; return whether all were written."""
         for scope in sorted(self._open):
             self._lifted(scope)
             if self._is_written(scope, is_held=False):

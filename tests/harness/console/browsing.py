@@ -15,7 +15,7 @@ LIMIT = 20_000.0
 
 @contextmanager
 def opened(browser, served, **options):
-    """Open the console; check at the end for requests to other hosts and script errors."""
+    """Open the console; finally check for requests to other hosts and for script errors."""
     context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
     context.set_default_timeout(LIMIT)
     page = context.new_page()
@@ -46,7 +46,7 @@ def fill_in(page, **fields):
 
 
 def shoot(page, name):
-    """Take a screenshot of the page if the variable for the folder is set."""
+    """Take a screenshot of the page if the environment variable for their folder is set."""
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 
@@ -59,10 +59,10 @@ def check_accessible(page):
 
 
 def check_readable(page, name):
-    """Check the page in the light and dark scheme, on a desktop and on a phone."""
+    """Check the page in the light and the dark colour scheme, on a desktop and on a phone."""
     size = page.viewport_size
     for scheme in ("light", "dark"):
-        # Reduced motion makes a change of colours immediate.
+        # With reduced motion the colours change immediately.
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         for width in (390, 1200):
             page.set_viewport_size({"width": width, "height": 800})

@@ -19,8 +19,8 @@ def browser():
     from tests.harness.console.browsing import CHROMIUM, LIMIT  # noqa: PLC0415
 
     with sync_playwright() as playwright:
-        # Chromium's sandbox does not work for root, as in a container. The pages are
-        # our own.
+        # Chromium's sandbox does not work for root, and in a container root runs the
+        # tests. The browser needs no sandbox, because it opens only our own pages.
         made = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"]
         )

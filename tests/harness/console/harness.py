@@ -1,4 +1,4 @@
-"""Makes consoles for tests, with a made-up snapshot or served on a port."""
+"""Makes consoles for tests, either with a made-up snapshot or served on a port."""
 
 import re
 import socket
@@ -32,7 +32,7 @@ TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - for tests only
 
 
 class Console:
-    """A console in this process, which Starlette's TestClient calls without a port."""
+    """A console in this process that Starlette's TestClient calls without a port."""
 
     def __init__(self, state, port):
         self.state = state
@@ -94,13 +94,13 @@ class Console:
             return client.post(path, json=body)
 
     def plan(self, **fields):
-        """Return the preview of holds that the console refuses without an agreement."""
+        """Send holds that the console refuses without an agreement; return the preview."""
         refused = self.post("/place", **fields)
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
         return refused.json()["preview"]
 
     def pause(self, **fields):
-        """Place holds, and agree to the plan if the console requires an agreement."""
+        """Place holds; if the console requires an agreement, agree to the plan."""
         answer = self.post("/place", **fields)
         if answer.status_code != HTTPStatus.CONFLICT:
             return answer
@@ -142,7 +142,7 @@ class Served(Console):
 
 @contextmanager
 def console(team, **changed):
-    """Serve a console for the cluster of a team."""
+    """Serve a console for a team's cluster."""
     setup = Setup(
         base=team.broker.client_config,
         settings=team.settings,
@@ -163,7 +163,7 @@ def _fail():
 
 
 def console_of(still, connect=_fail, port=8642, **changed):
-    """Return a console with a given snapshot."""
+    """Return a console that shows the given snapshot."""
     setup = Setup(
         base={"bootstrap_servers": ["a-big-one:9092"]},
         settings=Control(),
@@ -182,7 +182,7 @@ def console_of(still, connect=_fail, port=8642, **changed):
 
 
 def fields_of(page):
-    """Return the fields of a page's form, unedited, with every box ticked."""
+    """Return the fields of a page's form, unchanged but with every box ticked."""
     sends = page.text.index('method="post"')
     form = page.text[page.text.rindex("<form", 0, sends) :].partition("</form>")[0]
     fields = re.findall(
@@ -192,7 +192,7 @@ def fields_of(page):
 
 
 def boxes_of(page):
-    """Return the holds with a checkbox on a group's page, as the form sends them."""
+    """Return the holds that have a checkbox on a group's page, as the form sends them."""
     return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
@@ -207,11 +207,11 @@ def until_complete(served):
 
 
 def row_of(served, group):
-    """Return a group's row in the list; an empty document while the row is missing."""
+    """Return a group's row in the list of groups; an empty row if it is not listed yet."""
     with served.client(accept="application/json") as client:
         answer = client.get("/")
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        return {}  # the console has not read the topics to their end yet
+        return {}  # the console has not yet read the topics to their end
     assert answer.status_code == HTTPStatus.OK, answer.text
     rows = answer.json()["groups"]
     found = [one for one in rows if one["group"] == group]
@@ -219,12 +219,12 @@ def row_of(served, group):
 
 
 def until_level(served, group, level):
-    """Wait until the list shows a group at this level."""
+    """Wait until the list of groups shows a group at this level."""
     wait_for(lambda: row_of(served, group).get("level") == level, level)
 
 
 def until_settled(served, group, members, reporting):
-    """Wait until the list shows a stable group with this many members and reports."""
+    """Wait until the list shows the group as stable, with this many members and reports."""
 
     def is_settled():
         row = row_of(served, group)
@@ -234,21 +234,22 @@ def until_settled(served, group, members, reporting):
     wait_for(is_settled, "the group")
 
 
-# A console without a broker, which has a given snapshot and keeps the written changes.
+# A console without a broker, which shows a given snapshot and keeps the changes it
+# should write.
 
 FREE, HELD, ALARMED = "group-004", "group-005", "group-050"
 
 
 @define
 class Writer:
-    """A substitute for the console's connection, which keeps the written changes."""
+    """A substitute for the console's connection that keeps the changes it should write."""
 
     still: StaticFollower
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
     before: Callable[[], object] = lambda: None  # called before ``holds`` returns
     board: Board = field(factory=lambda: Board(Control()))
-    committed: int | None = None  # for all partitions; None: as in the snapshot
+    committed: int | None = None  # for all partitions; None means as in the snapshot
 
     def __enter__(self):
         return self
@@ -299,7 +300,7 @@ class Writer:
 
 
 def writing(still, **changed):
-    """Return a console with a given snapshot, and its substitute connection."""
+    """Return a console that shows the given snapshot, and its substitute connection."""
     writer = Writer(still)
     return console_of(still, lambda: writer, **changed), writer
 

@@ -1,4 +1,4 @@
-"""Makes snapshots of made-up clusters as a follower would."""
+"""Makes snapshots of made-up clusters in the form in which a follower makes them."""
 
 import time
 
@@ -20,7 +20,7 @@ ENDS = {"ops": 10}
 
 @define
 class StaticFollower:
-    """A substitute for a follower, with a given snapshot."""
+    """A substitute for a follower, whose snapshot a test sets."""
 
     known: Snapshot
     settings: Control = field(factory=Control)
@@ -36,18 +36,18 @@ class StaticFollower:
         pass
 
     def set_holds(self, group, *holds):
-        """Publish a version in which a group has these holds."""
+        """Publish a version of the snapshot in which the group has exactly these holds."""
         changed = evolve(self.known.views[group], holds=holds)
         self.publish(as_of=time.monotonic(), views={**self.known.views, group: changed})
 
     def publish(self, **changed):
-        """Publish another version of the snapshot with these changes."""
+        """Publish a new version of the snapshot with these changes."""
         version = self.known.version + 1
         self.known = evolve(self.known, version=version, **changed)
 
 
 def past(*several):
-    """Return holds and lifts as records of the holds topic."""
+    """Return these holds and lifts as records of the holds topic."""
     return tuple(
         RawRecord(
             wire.encode_key(one.key),
@@ -138,7 +138,7 @@ def alone(*views):
 
 
 class Limited:
-    """A connection that only reports a retention of one hour, and notes the topics."""
+    """A connection that reports a retention of one hour, and keeps the requested topics."""
 
     def __init__(self):
         self.asked = []

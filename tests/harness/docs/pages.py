@@ -1,5 +1,5 @@
 """
-Finds the code blocks of README and ``docs``, and the tests that run them.
+Finds the code blocks in README and ``docs``, and the tests that run them.
 
 The module also finds commands in prose.
 """
@@ -26,12 +26,12 @@ _REMARK = re.compile(
 @frozen
 class Block:
     page: Path  # the block's file
-    line: int  # the number of its first line of code, from 1
+    line: int  # the number, from 1, of its first line of code
     language: str  # the language of its fence
     code: str  # the code without the fences
-    why_not: str | None  # why no test runs the block; None if one does
-    run_by: str | None  # the path of a test that runs it instead of ``test_pages``
-    is_file: bool = False  # whether a reader saves the block as a file
+    why_not: str | None  # why no test runs the block; None if a test runs it
+    run_by: str | None  # the path of the test that runs it, if not ``test_pages``
+    is_file: bool = False  # whether the reader is to save the block as a file
 
     def __str__(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -42,13 +42,13 @@ class Block:
 
     @property
     def commands(self):
-        """The commands after ``$``, with continued lines joined."""
+        """The commands that follow a ``$``; continued lines are joined."""
         lines = self.code.replace("\\\n", " ").splitlines()
         return [line[2:] for line in lines if line.startswith("$ ")]
 
 
 def blocks(page):
-    """Return the blocks of a page in order, without Sphinx directives."""
+    """Return the code blocks of a page in order, except Sphinx directives."""
     return list(_blocks(page, page.read_text("utf-8")))
 
 
@@ -71,7 +71,7 @@ def _blocks(page, text):
 
 
 def inline(text):
-    """Yield each text between backticks in a page's prose, with the line around it."""
+    """Yield each text between backticks in a page's prose, with the line that contains it."""
     for line in _FENCE.sub("", text).splitlines():
         for code in _INLINE.findall(line):
             yield code, line
@@ -95,7 +95,7 @@ def spark_example(name):
 
 
 def printed_after(these, block):
-    """Return the output that the page shows in a ``text`` block after a block."""
+    """Return the output that the page shows for a block, in the ``text`` block after it."""
     rest = these[these.index(block) + 1 :]
     shown = [one.code for one in takewhile(lambda one: one.language == "text", rest)]
     return shown[0] if shown else None

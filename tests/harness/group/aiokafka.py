@@ -1,4 +1,4 @@
-"""Makes members on aiokafka, in an event loop on a thread; needs the extra ``ci``."""
+"""Makes members that use aiokafka in an event loop on a thread; needs the extra ``ci``."""
 
 import asyncio
 import itertools
@@ -29,10 +29,10 @@ _HOLD_MORE = 3.0  # extra seconds for a call during a rebalance
 
 class Loop:
     """
-    An event loop on a thread; the exit fails if a task or an unhandled error remains.
+    An event loop on a thread; its exit fails if a task or an unhandled error is left.
 
     Attributes:
-        complaints: the unhandled errors of the loop.
+        complaints: the errors that no task of the loop has handled.
         thread: the thread of the loop.
     """
 
@@ -69,7 +69,7 @@ class Loop:
 
     def call(self, function, *arguments, **more):
         """Call a function in the loop; return its result."""
-        if threading.current_thread() is self.thread:  # a listener makes this call
+        if threading.current_thread() is self.thread:  # a listener calls this method
             return function(*arguments, **more)
 
         async def called():
@@ -79,7 +79,7 @@ class Loop:
 
 
 def settings_of(team, name="a", assignor="range"):
-    """Return aiokafka's settings for a member of a team."""
+    """Return the settings of aiokafka for a member of a team."""
     return {
         "bootstrap_servers": team.broker.client_config["bootstrap_servers"],
         "group_id": team.group,
@@ -103,7 +103,7 @@ def aiokafka(
     kind=AIOKafkaConsumer,
     **more,
 ):
-    """Make a member; drop the control settings for kafka-python's clients."""
+    """Make a member; ignore the control settings that apply to kafka-python's clients."""
     if isinstance(control, Control):
         control = evolve(control, client_configs={})
     settings = {"log": False, **settings_of(team, name, assignor), **more}
@@ -112,15 +112,15 @@ def aiokafka(
 
 def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  # noqa: N802 - it makes one
     """
-    Make a member that a thread of its own polls.
+    Make a member that is polled on a thread of its own.
 
     Args:
         loop: the member's event loop.
         team: the cluster, the group and the topic of the member.
         name: the member's client id.
         assignor: the member's assignor.
-        control: the control topics that the member obeys; with None it obeys no hold
-            and does not report, like a plain client.
+        control: the control topics that the member obeys; with None the member ignores
+            holds and does not report, like a plain client.
         more: further settings of the client.
     """
     more = {"name": name, "assignor": assignor, "control": control, **more}
@@ -130,7 +130,7 @@ def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  #
 
 class BlockingConsumer(Blocking):
     """
-    A consumer with kafka-python's methods, which runs aiokafka's coroutines in a loop.
+    A consumer with kafka-python's methods that runs aiokafka's coroutines in a loop.
 
     The first call of ``subscribe`` or ``assign`` starts the consumer.
     """
@@ -149,7 +149,7 @@ class BlockingConsumer(Blocking):
         self.run("stop")
 
     def run(self, name, *arguments, **more):
-        """Run one of the consumer's coroutines."""
+        """Run one of the consumer's coroutines in the loop."""
         return self.loop.run(getattr(self.consumer, name)(*arguments, **more))
 
     def call(self, name, *arguments, **more):
@@ -157,7 +157,7 @@ class BlockingConsumer(Blocking):
         return self.loop.call(getattr(self.consumer, name), *arguments, **more)
 
     def poll(self, timeout_ms, max_records=None):
-        """Return records of ``getmany`` and ``getone`` in alternate calls."""
+        """Return the records of ``getmany`` and ``getone``, called alternately."""
         return self.loop.run(self._polled(timeout_ms, max_records))
 
     async def _polled(self, timeout_ms, max_records):
@@ -212,7 +212,7 @@ class BlockingConsumer(Blocking):
 
 
 class Adapter(CasesAdapter):
-    """Drives the consumer for the public cases."""
+    """The adapter through which the public cases drive members on aiokafka."""
 
     def member(self, settings, control):
         loop = Loop().__enter__()

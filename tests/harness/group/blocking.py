@@ -1,4 +1,4 @@
-"""Gives members on other clients kafka-python's methods; needs the extra ``ci``."""
+"""Gives kafka-python's methods to members on other clients; needs the extra ``ci``."""
 
 from kafka import TopicPartition
 
@@ -10,7 +10,7 @@ from tests.harness.members import Polled
 
 class Blocking:
     """
-    A member with kafka-python's methods; each client has a subclass.
+    A member with kafka-python's methods; there is a subclass for each client.
 
     Attributes:
         consumer: the client's own consumer, with ``hold`` and ``lift``.
@@ -24,14 +24,14 @@ class Blocking:
 
     @property
     def owned(self):
-        """Return the member's applied assignment; any thread may read it."""
+        """Return the assignment that the member has applied; any thread may call this."""
         owned = self.consumer._member.ledger.owned()
         return frozenset(TopicPartition(*tp) for tp in owned)
 
 
 class Running(Polled):
     """
-    A member that a thread of its own polls.
+    A member that is polled on a thread of its own.
 
     Attributes:
         came: the partition and offset of each record that the member received.
@@ -61,7 +61,7 @@ class Running(Polled):
 
 
 class Holding:
-    """A member that turns the pauses of the public cases into holds."""
+    """A member that places a hold where a public case pauses a partition."""
 
     def __init__(self, member):
         self._member, self._consumer = member, member.consumer
@@ -84,7 +84,7 @@ class Holding:
 
 class CasesAdapter(adapter.Adapter):
     """
-    Drives a member for the public cases.
+    The adapter through which the public cases drive a member.
 
     Args:
         prefix: the prefix of the control topics, for ``Control.prefixed``.

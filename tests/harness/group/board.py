@@ -19,16 +19,16 @@ START = 1_000_000.0
 
 
 class Topics:
-    """Control topics whose records are read immediately, and clocks that a test sets."""
+    """Control topics whose records are read without delay, and clocks that a test sets."""
 
     def __init__(self, ahead=0.0, skew=0.0):
         self.at = START  # the broker's time
-        self.ahead = ahead  # seconds; how far our own clock is ahead
+        self.ahead = ahead  # seconds by which our own clock is ahead
         self.clock = LogClock(lambda: self.at + self.ahead, lambda: self.at)
         self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
         self.offsets = dict.fromkeys(SETTINGS.topics, 0)
         self.written = []
-        self.by_hosts = set()  # the topics with timestamps of the producers' hosts
+        self.by_hosts = set()  # the topics with timestamps from producers
 
     def write(self, name, key, value, at=None):
         when = self.at if at is None else at

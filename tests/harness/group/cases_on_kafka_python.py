@@ -1,4 +1,4 @@
-"""Drives a ``SafeConsumer`` that obeys a group, for the public cases."""
+"""Adapts a ``SafeConsumer`` that obeys its group's holds to the public cases."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from safeconsumer.testing.cases import adapter
 
 class Adapter(adapter.Adapter):
     """
-    Drives a ``SafeConsumer`` with the control topics of a prefix.
+    The adapter through which the public cases drive a ``SafeConsumer``.
 
     Args:
         prefix: the prefix of the control topics, for ``Control.prefixed``.

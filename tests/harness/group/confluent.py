@@ -1,4 +1,4 @@
-"""Makes members of a team on confluent-kafka; needs the extra ``ci``."""
+"""Makes members of a team that use confluent-kafka; needs the extra ``ci``."""
 
 import itertools
 import time
@@ -18,7 +18,7 @@ _TIMEOUT = 10.0
 
 
 def settings_of(team, name="a", protocol="range"):
-    """Return confluent-kafka's settings for a member of a team."""
+    """Return the settings of confluent-kafka for a member of a team."""
     settings = {
         "bootstrap.servers": ",".join(team.broker.client_config["bootstrap_servers"]),
         "group.id": team.group,
@@ -37,7 +37,7 @@ def settings_of(team, name="a", protocol="range"):
 
 
 def confluent(team, name="a", protocol="range", *, control=None, kind=Consumer, **more):
-    """Make a member; drop the control settings for kafka-python's clients."""
+    """Make a member; ignore the control settings that apply to kafka-python's clients."""
     own, other = {}, {}
     for key, value in more.items():
         (own if key in {"hooks", "log"} else other)[key.replace("_", ".")] = value
@@ -49,14 +49,14 @@ def confluent(team, name="a", protocol="range", *, control=None, kind=Consumer, 
 
 def ConfluentMember(team, name, protocol=NEWER, control=None, **more):  # noqa: N802 - it makes one
     """
-    Make a member that a thread of its own polls.
+    Make a member that is polled on a thread of its own.
 
     Args:
         team: the cluster, the group and the topic of the member.
         name: the member's client id.
         protocol: the member's assignor, or ``consumer`` for KIP-848.
-        control: the control topics that the member obeys; with None it obeys no hold
-            and does not report, like a plain client.
+        control: the control topics that the member obeys; with None the member ignores
+            holds and does not report, like a plain client.
         more: further settings of the client.
     """
     consumer = confluent(team, name, protocol, control=control, **more)
@@ -75,10 +75,10 @@ class BlockingConsumer(Blocking):
 
     def poll(self, timeout_ms, max_records=None):
         """
-        Return records of ``poll`` and ``consume`` in alternate calls; skip errors.
+        Return the records of ``poll`` and ``consume``, called alternately; skip errors.
 
-        Without ``max_records`` the method makes one call, whose records are in hand
-        afterwards.
+        Without ``max_records`` the method makes only one call, so its records are in
+        hand when it returns.
         """
         seconds, most = timeout_ms / 1000, max_records or 1
         if next(self._turns) % 2 and max_records is None:
@@ -147,12 +147,12 @@ class BlockingConsumer(Blocking):
 
 
 class Adapter(CasesAdapter):
-    """Drives the consumer for the public cases."""
+    """The adapter through which the public cases drive members on confluent-kafka."""
 
     def member(self, settings, control):
         configs = {
             "bootstrap.servers": settings["bootstrap"],
-            # librdkafka requires a group, even if no call uses it
+            # librdkafka requires a group id, even if no call needs a group
             "group.id": settings["group"] or f"none-{time.monotonic_ns()}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": settings["auto_commit"],
@@ -177,7 +177,7 @@ def theirs(partitions):
 
 
 def login_of(story):
-    """Return the login of members as librdkafka's settings."""
+    """Return the members' user and password as settings of librdkafka."""
     login = story.team.broker.client_of("member")
     return {
         "security.protocol": login["security_protocol"],

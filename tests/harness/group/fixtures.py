@@ -14,13 +14,13 @@ def team(kafka_broker):
 
 @pytest.fixture
 def time_to_look(monkeypatch):
-    """Give a waiting command enough time for each view, even on a busy machine."""
+    """Let a waiting command spend enough time on each view, even on a busy machine."""
     monkeypatch.setattr("safeconsumer.cli.waiting._MIN_LOOK", 20.0)
 
 
 @pytest.fixture(scope="module")
 def secured():
-    """Lend a broker with passwords and ACLs."""
+    """Start and yield a broker with passwords and ACLs."""
     with SecuredBroker() as broker:
         yield broker
 

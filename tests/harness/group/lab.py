@@ -1,4 +1,4 @@
-"""Makes a ledger with a control state, and records of the holds topic."""
+"""Makes a ledger with the state of its control topics, and records of the holds topic."""
 
 from safeconsumer.group import wire
 from safeconsumer.group.fold import RawRecord
@@ -32,7 +32,7 @@ def control_record(  # noqa: PLR0913 - a record has many properties
 
 
 class ControlLab(LedgerLab):
-    """A lab with the state of its control topics, whose wall clock shows 1.0."""
+    """A ledger lab with the state of its control topics; its wall clock shows 1.0."""
 
     def __init__(self, clock=None):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Runs members on any client as processes, which print each record that they receive."""
+"""Runs members on any client as processes that print each record they receive."""
 
 import json
 import sys
@@ -24,18 +24,18 @@ _ASSIGNORS = {
 
 class PrintingMember(Process):
     """
-    A member in its own process, which leaves the group when its stdin is closed.
+    A member in its own process that leaves the group when its stdin is closed.
 
     The member prints a record before it polls for the next one. A line contains the
     time, the topic, the partition and the offset.
 
     Args:
         client: ``kafka-python``, ``confluent`` or ``aiokafka``.
-        settings: the client's settings, with ``eager`` or ``cooperative`` as an
-            assignor of kafka-python.
+        settings: the client's settings; for kafka-python the assignor is ``eager`` or
+            ``cooperative``.
         prefix: the prefix of the control topics.
         topics: the topics to subscribe to.
-        is_right: False plants a fault in the member.
+        is_right: if False, a fault is planted in the member.
         how: further arguments of ``Process``.
     """
 
@@ -46,7 +46,7 @@ class PrintingMember(Process):
 
 
 def made(client, settings, how):
-    """Make a member on a client, with kafka-python's methods."""
+    """Make a member on this client; the member has kafka-python's methods."""
     if client == "kafka-python":
         settings[_STRATEGY] = [_ASSIGNORS[settings[_STRATEGY]]]
         return SafeConsumer(**settings, **how)
@@ -63,7 +63,7 @@ def made(client, settings, how):
 
 
 def let_no_reset_end():
-    """Plant a fault in kafka-python's members: each new owner repeats a reset."""
+    """Plant a fault in members on kafka-python: each new owner repeats a reset."""
     begin = Resets.begin
 
     def goes_on(self, wanted):
@@ -75,7 +75,7 @@ def let_no_reset_end():
 
 
 def forget_gained_partitions():
-    """Plant a fault in other members: only holds change their quiet partitions."""
+    """Plant a fault in the other members: gained partitions do not become quiet."""
     quiet_now, found = PauseLedger.quiet, WeakKeyDictionary()
 
     def quiet(self):

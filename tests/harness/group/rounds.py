@@ -1,12 +1,12 @@
 """
-Resets the offsets of a live group of processes while members and brokers fail.
+Resets the offsets of a running group of processes while members and brokers fail.
 
-Each round starts once all records are delivered and committed. The round holds topics,
-writes some records, resets the group during a failure, waits for the end of the reset,
-causes another failure, and lifts the hold. Then each partition must deliver the records
-from its target on exactly once, and no others. After a last failure the group must
-deliver only new records. Only ``tests/sim/group`` tests late commits, transactions,
-early lifts and repeated resets.
+Each round starts once all records are delivered and committed. A round holds topics,
+writes some records, resets the group during a failure, waits until the reset is
+complete, causes another failure, and lifts the hold. Then each partition must deliver
+the records from its target onwards exactly once, and no other records. After a last
+failure the group must deliver only new records. Only ``tests/sim/group`` tests late
+commits, transactions, early lifts and repeated resets.
 """
 
 import itertools
@@ -53,11 +53,11 @@ class Result:
     The result of a round.
 
     Attributes:
-        kind: the failure during the reset.
-        target: the target, as an argument of the command.
+        kind: the failure that occurs during the reset.
+        target: the target of the reset, as an argument of the command.
         moved: the number of partitions that were reset.
-        seconds: the time from the command until all partitions were reset.
-        faults: the breaches as readable text.
+        seconds: the time from the command until the last partition was reset.
+        faults: the broken promises, in human-readable form.
     """
 
     kind: str
@@ -69,16 +69,16 @@ class Result:
 
 class Rounds:
     """
-    A group of processes with its topics and its broker; a context manager.
+    A group of processes, with its topics and its broker; a context manager.
 
     Args:
-        broker: the broker, which can be killed for the kind ``broker``; a cluster for
-            the kinds in ``OF_A_CLUSTER``.
+        broker: the broker; the kind ``broker`` needs one that can be killed, and the
+            kinds in ``OF_A_CLUSTER`` need a cluster.
         chance: the generator of all random draws.
         assignor: ``eager`` or ``cooperative``.
         is_static: whether the members have static ids.
-        is_right: False plants a fault in each member.
-        log: the file for the members' log lines.
+        is_right: if False, a fault is planted in each member.
+        log: the file to which the members log.
     """
 
     def __init__(  # noqa: PLR0913 - a round has many parameters
@@ -162,14 +162,14 @@ class Rounds:
         return not self._team.look().facts.members
 
     def _replace(self):
-        """Start missing members, and let surplus members leave."""
+        """Start or stop members until the group has its usual size."""
         while len(self._members) < MEMBERS:
             self._start()
         while len(self._members) > MEMBERS:
             self._leave()
 
     def came(self):
-        """Return how often each record was delivered, by partition and offset."""
+        """Return how many times each record was delivered, by partition and offset."""
         return Counter(
             (TopicPartition(topic, partition), offset)
             for one in self._all()
@@ -205,7 +205,7 @@ class Rounds:
     def _produce(self, partitions):
         producer = KafkaProducer(**self._broker.client_config)
         try:
-            time.sleep(0.002)  # lookups by time have a precision of milliseconds
+            time.sleep(0.002)  # lookups by time are precise to a millisecond
             now = datetime.now(UTC)
             for tp in partitions:
                 self._began[tp].append((now, self._ends[tp]))
@@ -218,7 +218,7 @@ class Rounds:
             producer.close(LIMIT)
 
     def _targets(self, kind, partitions, committed):
-        """Draw a target; return the command's argument, and the offset of each partition."""
+        """Draw a target; return the command's argument and each partition's target offset."""
         least = min(committed[tp] for tp in partitions)
         if kind == "earliest":
             return kind, dict.fromkeys(partitions, 0)
@@ -244,13 +244,14 @@ class Rounds:
     # ------------------------------------------------------------ a round
 
     def play(self, kind, target):
-        """Play a round; return the result."""
+        """Play a round; return its result."""
         committed = self.committed()
         covered, scope = [*self._tps], "@all"
         if self._chance.random() < 0.5:
             covered, scope = [*self._team.partitions], self._team.topic
         self._operate("pause", scope, "--reason", "x")
-        # Commands would also wait for killed members.
+        # Do not wait with a command, because a command would also wait for killed
+        # members.
         wait_for(
             lambda: self._team.are_quiet(self._members, covered), "quiet", pause=0.2
         )
@@ -272,7 +273,7 @@ class Rounds:
         )
 
     def _move(self, kind, typed, targets):
-        """Reset partitions during a failure; return the breaches."""
+        """Reset partitions during a failure; return the broken promises."""
         topics, faults = sorted({tp.topic for tp in targets}), []
         is_frozen = kind.endswith("freeze")
         frozen_one = self._members[self._any()] if is_frozen else None
@@ -289,7 +290,7 @@ class Rounds:
         return faults
 
     def _fail_again(self, targets):
-        """Cause another failure after the reset; return the breaches."""
+        """Cause another failure after the reset; return the broken promises."""
         self._fail(self._chance.choice(["nothing", "join", "leave", "kill"]), None)
         self._replace()
         faults = self._wait_until_moved()
@@ -300,7 +301,7 @@ class Rounds:
         return faults
 
     def _resume(self, scope):
-        """Lift the hold; retry while a rebalance makes the command refuse the lift."""
+        """Lift the hold; retry while the command refuses the lift because of a rebalance."""
 
         def is_done():
             ended = self._operate("resume", scope, is_tried=True)
@@ -332,7 +333,7 @@ class Rounds:
             self._replace()
 
     def _move_coordinator(self, frozen_one):
-        """Kill the coordinator's broker; restart it after another broker has taken over."""
+        """Kill the group's coordinator; restart it after another broker has taken over."""
         cluster, group = self._broker, self._team.group
         fallen = cluster.coordinator_of(group)
         fallen.kill()
@@ -355,7 +356,7 @@ class Rounds:
     # ------------------------------------------------------------ judging
 
     def _expect(self, firsts):
-        """Wait for the records from these offsets on; return the breaches."""
+        """Wait for the records from these offsets onwards; return the broken promises."""
         expected = Counter(
             (tp, offset)
             for tp, first in firsts.items()
@@ -375,7 +376,7 @@ class Rounds:
         return [f"came twice: {more}"] if more else []
 
     def _last_failure(self):
-        """Cause a failure after all records are read, which must not repeat the reset."""
+        """Cause a failure once all records are read; it must not repeat the reset."""
         kind = self._chance.choice(["nothing", "leave", "kill", "kill-all", "join"])
         self._fail(kind, None)
         self._replace()

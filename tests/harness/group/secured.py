@@ -1,4 +1,4 @@
-"""Runs a Java broker with passwords and ACLs, and a team with limited rights."""
+"""Runs a Java broker with passwords and ACLs, and a team with limited permissions."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.harness.brokers.java import JavaBroker
 from tests.harness.brokers.ports import reserved_port
 from tests.harness.brokers.settings import TEST_SETTINGS
 
-# Each password is long and unique, so that a search of outputs finds every leak.
+# Each password is long and unique, so that a search of all output finds every leak.
 PASSWORDS = {
     "alice": "alice-77ac03de",
     "broker": "broker-4f0c2ad1",
@@ -33,10 +33,10 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class SecuredBroker(JavaBroker):
-    """A broker with SASL/PLAIN: ``operator`` is a super user, other users need ACLs."""
+    """A broker with SASL/PLAIN: ``operator`` is a super user; other users need ACLs."""
 
     def client_of(self, user):
-        """Return the connection settings of a user."""
+        """Return the connection settings for a user."""
         return {
             "bootstrap_servers": [self.bootstrap],
             "security_protocol": "SASL_PLAINTEXT",
@@ -102,7 +102,7 @@ def properties(folder, team, user, password):
 
 
 class Story:
-    """A team whose control topics a super user creates, and which alice operates."""
+    """A team whose control topics are created by a super user and used by alice."""
 
     def __init__(self, team, folder):
         self.team = team
@@ -116,7 +116,7 @@ class Story:
         }
 
     def where(self, user):
-        """Return the options of a command that a user runs."""
+        """Return the options with which a user runs a command."""
         login = ("--config", str(self.files[user]))
         return (*login, "--topic-prefix", self.prefix)
 
@@ -127,7 +127,7 @@ class Story:
         return self.run("alice", *arguments, "--group", self.team.group)
 
     def set_up(self):
-        """Create the control topics, the printed ACLs, and further ACLs of members."""
+        """Create the control topics, the printed ACLs, and further ACLs for members."""
         team = self.team
         made = self.run("operator", "control", "init")
         assert made.exit_code == Status.DONE, made.stderr

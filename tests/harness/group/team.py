@@ -1,4 +1,4 @@
-"""Runs a consumer group under control, its operator, and commands, on any broker."""
+"""Runs a consumer group that obeys holds, its operator, and commands, on any broker."""
 
 import json
 from contextlib import ExitStack
@@ -27,13 +27,14 @@ LIMIT = 20.0
 
 
 class Team:
-    """A group with control topics, a topic with records, and members that it closes."""
+    """A group with control topics and a topic with records; it closes its members."""
 
     def __init__(self, broker, partitions=4, records=5, topic=None):
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
         self.topic = topic or f"orders-{uuid4().hex[:8]}"
-        # In a simulation a wait costs nothing, but each fetch costs CPU.
+        # A simulation does not hurry, because a wait costs nothing there, but each
+        # fetch costs CPU.
         is_hurried = not self.is_real and world() is None
         self.settings = Control.prefixed(
             f"{self.group}_",
@@ -45,7 +46,8 @@ class Team:
         self._closing = ExitStack()
         self.create(self.settings.holds_topic, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
-        # A topic with a fixed name may still exist until another test deletes it.
+        # A topic with a fixed name may still exist until the test that used it has
+        # deleted it.
         retried(
             lambda: broker.create_topic(self.topic, partitions),
             TopicAlreadyExistsError,
@@ -116,7 +118,7 @@ class Team:
         return consumer
 
     def emitted(self, consumer):
-        """Return the log of a member's events."""
+        """Return the log of the events that a member has emitted."""
         return self._emitted[id(consumer)]
 
     def subscribed(self, name="a", **configs):
@@ -135,7 +137,7 @@ class Team:
 
     @property
     def quick(self):
-        """The settings of members that report often."""
+        """The control settings of members that report often."""
         return self.with_settings(status_interval=0.3)
 
     def has_all(self, consumer):
@@ -153,7 +155,7 @@ class Team:
         return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
 
     def catch_up(self, consumer):
-        """Poll until a member has received all five records of each partition, and commit."""
+        """Poll until a member has all five records of each partition; then commit."""
         got, each = self.settled(consumer), dict.fromkeys(self.partitions, 5)
         poll_until(consumer, lambda: {tp: len(got[tp]) for tp in got} == each, got=got)
         consumer.commit()
@@ -176,7 +178,7 @@ class Team:
         return self._operator.look(self.group)
 
     def are_quiet(self, names, partitions):
-        """Return whether all these partitions are quiet, as reported by their owners."""
+        """Return whether all these partitions are quiet according to the owners' reports."""
         members = [
             one for one in self.look().members if one.is_listed and one.name in names
         ]
@@ -199,7 +201,7 @@ class Team:
 
 
 def settled(team, *names, plain=()):
-    """Make members; return once they share the topic and have their positions."""
+    """Make members; wait until they share the topic and know their positions."""
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]
     with Polled(*members[1:]):
@@ -227,5 +229,5 @@ def where(team):
 
 
 def past(team):
-    """Return the records that the command ``history`` prints."""
+    """Return the holds and lifts that the command ``history`` prints."""
     return json.loads(run(team, "history", "-o", "json").stdout)["records"]

@@ -1,4 +1,4 @@
-"""Runs the tutorial's commands for operators; ``--write`` updates their output."""
+"""Runs the commands of the tutorial for operators; ``--write`` updates their output."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "a-group.md"
 _BEGIN = "$ export SAFECONSUMER_BOOTSTRAP="
 _TOPICS = {"orders": 4, "orders-eu": 2}
 _LIMIT = 20.0
-# Texts that differ between runs, each with its replacement.
+# Patterns of texts that differ between runs, each with its placeholder.
 _PASSING = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "TIME"),
     (r"after \d+\.\d s", "after SECONDS s"),
@@ -33,14 +33,14 @@ _PASSING = (
 
 @define
 class Tour:
-    """A cluster with two topics, and with the group ``billing`` after ``control init``."""
+    """A cluster with two topics; the group ``billing`` starts after ``control init``."""
 
     broker: Any
     _exported: dict[str, str] = field(factory=dict)
     _closing: ExitStack = field(factory=ExitStack)
 
     def begin(self):
-        """Let two members read all records, and keep polling in the background."""
+        """Start two members, which read all records and keep polling in the background."""
         for topic, count in _TOPICS.items():
             self.broker.create_topic(topic, count)
         members = [self._member(name) for name in ("billing-1", "billing-2")]
@@ -72,7 +72,7 @@ class Tour:
         return made
 
     def produce(self):
-        """Write three records to each partition."""
+        """Write three records to each partition of both topics."""
         with ExitStack() as closing:
             producer = KafkaProducer(**self.broker.client_config)
             closing.callback(producer.close)
@@ -98,12 +98,12 @@ class Tour:
 
 
 def block(text):
-    """Return the tour's block in the text of the page."""
+    """Return the block with the tour from the text of the page."""
     return text[text.index(_BEGIN) :].partition("```")[0]
 
 
 def renewed(shown, run):
-    """Return the tour with current output, which the page's ``...`` may cut short."""
+    """Return the tour with current output; cut the output where the page shows ``...``."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")
@@ -115,7 +115,7 @@ def renewed(shown, run):
 
 
 def lasting(text):
-    """Return a tour in which placeholders replace texts that differ between runs."""
+    """Return the tour with placeholders for texts that differ between runs."""
     for pattern, word in _PASSING:
         text = re.sub(pattern, word, text)
     return text
@@ -131,7 +131,7 @@ def toured(broker):
 
 
 def main():
-    """Print the tour with current output; with ``--write`` update the page."""
+    """Print the tour with current output; with ``--write`` also update the page."""
     text = PAGE.read_text("utf-8")
     with EmbeddedBroker() as broker, toured(broker) as tour:
         now = renewed(block(text), tour.run)

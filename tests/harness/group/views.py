@@ -1,4 +1,4 @@
-"""Makes views of one group with its members, their reports, and its holds."""
+"""Makes views of one group, with its members, their reports and its holds."""
 
 from attrs import evolve
 from kafka import TopicPartition
@@ -14,14 +14,14 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def facts(name, *assigned):
-    """Return a member as Kafka's group description lists it."""
+    """Return a member in the form in which Kafka's group description lists it."""
     return MemberFacts(
         member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
     )
 
 
 def report(name, number=None, **changed):
-    """Return a member's report, in which its partition is quiet."""
+    """Return a member's report that lists its partition as quiet."""
     owned = {} if number is None else {"t": ((number, number),)}
     made = Report(
         group="g",
@@ -52,7 +52,7 @@ def hold(scope="@all", ttl_ms=None, **changed):
 
 
 def viewed(*seen, state="Stable", **changed):
-    """Return a view of these members, as Kafka lists them, and of these reports."""
+    """Return a view with these members, as Kafka lists them, and with these reports."""
     members = tuple(one for one in seen if isinstance(one, MemberFacts))
     made = View(
         group="g",
@@ -68,7 +68,7 @@ def held(*seen, scope="@all", state="Stable", **changed):
 
 
 def commits(view, *several):
-    """Return a view in which the group has committed offsets of these partitions."""
+    """Return a view in which the group has committed offsets for these partitions."""
     known = evolve(view.facts, committed=dict.fromkeys(several, 5))
     return evolve(view, facts=known)
 
@@ -91,11 +91,11 @@ KEEPS = report(
 
 
 def of_a(**reported):
-    """Return a view of one member that owns one partition and has this report."""
+    """Return a view of one member that owns one partition and has sent this report."""
     view = commits(viewed(A, report("a", 0, **{"quiet": {}, **reported})), ZERO)
     return evolve(view, lags={ZERO: 4})
 
 
 def moved_by_silent(*seen):
-    """Return a view in which member B does not report, but keeps committing."""
+    """Return a view in which member B sends no reports but keeps committing."""
     return viewed(A, B, report("a", 0), *seen, moves={ONE: Move(5, 9)})

@@ -6,7 +6,7 @@ from tests.harness.processes import status_of
 
 
 def is_true_in_child(question):
-    """Return whether a call's result is true in a forked child; kill a hanging child."""
+    """Return whether a call returns true in a forked child; kill the child if it hangs."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -1,4 +1,4 @@
-"""Makes a ledger with a clock that a test sets, and logs the ledger's events."""
+"""Makes a ledger whose clock is set by a test, and logs the ledger's events."""
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -18,7 +18,7 @@ class Clock:
 
     Attributes:
         now: the current time, in seconds.
-        on_look: a function, called whenever the clock is read.
+        on_look: a function that is called whenever the clock is read.
     """
 
     def __init__(self):
@@ -32,7 +32,7 @@ class Clock:
 
 
 class EventLog:
-    """A hook that stores all events."""
+    """A hook that stores all events it receives."""
 
     def __init__(self):
         self.events = []
@@ -44,7 +44,7 @@ class EventLog:
         return [one for one in self.events if isinstance(one, kind)]
 
     def only(self, kind):
-        """Return the only event of a kind; fail if there is not exactly one."""
+        """Return the only event of a kind; fail if there are none or several."""
         found = self.of(kind)
         message = f"{len(found)} {kind.__name__}, not one, among {self.names()}"
         assert len(found) == 1, message
@@ -55,7 +55,7 @@ class EventLog:
 
 
 def assign_to(ledger, partitions, cause=Cause.JOINED):
-    """Assign partitions; those that stay assigned keep their ownership."""
+    """Assign partitions; partitions that stay assigned keep their ownership."""
     owned = ledger.owned()
     ledger.assign({tp: owned.get(tp, object()) for tp in partitions}, cause)
 
@@ -66,7 +66,7 @@ def is_locked(ledger):
 
 
 def handed(snapshot):
-    """Return all partitions of an ``assignment()`` result as scopes."""
+    """Return all partitions in a result of ``assignment()`` as scopes."""
     return [Partition(*tp) for tps in snapshot.values() for tp in sorted(tps)]
 
 
@@ -119,7 +119,7 @@ class LedgerLab:
 
     def poll(self, *assignments):
         """
-        Change the assignment within a ``poll``, to each of these assignments in turn.
+        Change the assignment to each of these in turn, all within one ``poll``.
 
         Returns:
             The partitions that were quiet after each change.

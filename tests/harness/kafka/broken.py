@@ -1,4 +1,4 @@
-"""Makes records that a deserializer refuses, or whose checksum is wrong."""
+"""Makes records that a deserializer refuses or that have a wrong checksum."""
 
 import pytest
 from kafka.errors import CorruptRecordError
@@ -8,11 +8,11 @@ from tests.harness.kafka.fetches import batch, corrupted
 
 
 class PoisonError(Exception):
-    """A deserializer has refused a value."""
+    """The error with which a deserializer refuses a value."""
 
 
 class Picky(Deserializer):
-    """A deserializer that refuses one value; a test may change ``refused``."""
+    """A deserializer that refuses the value ``refused``, which a test may change."""
 
     def __init__(self):
         self.refused = b"666"

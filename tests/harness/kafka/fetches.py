@@ -1,4 +1,4 @@
-"""Makes Fetch responses, and puts them into the buffer as the IO thread would."""
+"""Makes Fetch responses, and puts them into the buffer in place of the IO thread."""
 
 from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
@@ -9,7 +9,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
-# The version of these responses.
+# The version of the Fetch responses.
 VERSION = 12
 
 
@@ -24,12 +24,12 @@ def batch(first, count, *, value=b"value"):
 
 
 def corrupted(data):
-    """Return a batch whose checksum is wrong."""
+    """Return the batch with a wrong checksum."""
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
 def answer(consumer, tp, offset, data, *, error=0):
-    """Put the response to a Fetch of the current ownership into the buffer."""
+    """Put a Fetch response into the buffer, as if the current ownership had requested it."""
     fetcher = consumer._fetcher
     state = consumer._subscription.assignment.get(tp)
     is_ours = isinstance(state, OwnedPartitionState)

@@ -1,4 +1,4 @@
-"""Defines fixtures for consumers without a broker, and for a hook that logs events."""
+"""Defines fixtures for consumers that need no broker, and for a hook that logs events."""
 
 from contextlib import ExitStack
 
@@ -11,13 +11,13 @@ from tests.harness.kafka.offline import offline
 
 @pytest.fixture
 def event_log():
-    """Return a hook that stores all events."""
+    """Return a hook that stores all events it receives."""
     return EventLog()
 
 
 @pytest.fixture
 def safe(event_log):
-    """Return ``safe(*topics, **configs)``, which makes a consumer without a broker."""
+    """Return ``safe(*topics, **configs)``, which makes a consumer that needs no broker."""
     with ExitStack() as stack:
 
         def make(*topics, **configs):

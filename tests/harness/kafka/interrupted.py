@@ -1,8 +1,8 @@
 """
-Reads from an embedded broker while a signal handler raises, in real time.
+Reads from an embedded broker, in real time, while a signal handler raises exceptions.
 
-The program exits with status 0 if every record was delivered once and in order, and
-each interrupted call raised the handler's exception. If a call never returns, the
+The program exits with status 0 if every record was delivered exactly once and in order,
+and each interrupted call raised the handler's exception. If a call never returns, the
 program prints the stacks of all threads and exits with status 1.
 """
 
@@ -34,7 +34,7 @@ LIMIT = 20
 
 
 class Reading:
-    """A consumer of two partitions, and the offsets that it received from each."""
+    """A consumer of two partitions, and the offsets that it received from each partition."""
 
     def __init__(self, broker, settings):
         broker.create_topic("t", PARTITIONS)
@@ -44,7 +44,7 @@ class Reading:
             group_id="g",
             auto_offset_reset="earliest",
             max_poll_records=3,
-            session_timeout_ms=60_000,  # no timeout on a busy machine
+            session_timeout_ms=60_000,  # long enough for a busy machine
             **broker.client_config,
             **settings,
         )
@@ -65,13 +65,13 @@ class Reading:
             self.got[tp] += [one.offset for one in records]
 
     def iterate(self):
-        """Consume one record by iteration."""
+        """Consume one record by iterating over the consumer."""
         for one in self.consumer:
             self.got[TopicPartition(one.topic, one.partition)].append(one.offset)
             break
 
     def read_all(self, place):
-        """Read the remaining records; check that each was delivered once and in order."""
+        """Read the remaining records; check that every record came once and in order."""
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         while any(len(got) < self.written for got in self.got.values()):
             self.poll()
@@ -85,14 +85,14 @@ class Reading:
 
 
 def everywhere(reading, call, every):
-    """Repeat a call, and raise at another place each time, even in Python's own waits."""
+    """Repeat a call and raise at a different place each time, even in Python's own waits."""
     main = threading.main_thread()
     interrupts = Interrupts(
         (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main
     )
     for at in itertools.count(step=every):
         faulthandler.dump_traceback_later(LIMIT, exit=True)
-        has_come = interrupts.at(at, call)  # the call waits, because no record remains
+        has_come = interrupts.at(at, call)  # the call waits, as all records are read
         reading.write()
         reading.read_all(interrupts.place)
         if not has_come:
@@ -101,7 +101,7 @@ def everywhere(reading, call, every):
 
 
 def at_random(reading, seconds):
-    """Raise in about half of the polls, at a random time."""
+    """Poll repeatedly, and raise at a random time in about half of the polls."""
     end = time.monotonic() + seconds
     polls = raised = 0
     while time.monotonic() < end:
@@ -133,7 +133,7 @@ def poll_with_limit(reading):
 
 
 def limit(_number, frame):
-    """Raise only inside a poll, because after the call the records would be lost."""
+    """Raise only inside a poll; an exception right after the poll would lose its records."""
     while frame is not None:
         if frame.f_code is SafeConsumer.poll.__code__:
             raise TimeLimitError
@@ -150,7 +150,7 @@ CALLS = {
 
 
 def main():
-    """Parse the arguments, and run the program."""
+    """Parse the arguments, and run the chosen test."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="try only each Nth place")
     parser.add_argument("--decoder", default="auto")

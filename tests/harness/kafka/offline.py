@@ -1,7 +1,7 @@
 """
 Makes consumers whose broker accepts connections but never answers.
 
-With such consumers, calls that need no answer can be tested in milliseconds.
+Such consumers let calls that need no answer be tested in milliseconds.
 """
 
 import socket
@@ -13,8 +13,8 @@ def silent_broker():
     """
     Accept connections, but never answer.
 
-    A closed port does not suffice: upstream does not close the sockets of failed
-    attempts, and the resulting warnings are errors in tests.
+    A closed port would not do, because upstream does not close the sockets of failed
+    connection attempts. The resulting warnings are errors in tests.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -22,7 +22,7 @@ def silent_broker():
 
 @contextmanager
 def offline(kind, *topics, **configs):
-    """Lend a consumer of this class, whose broker never answers."""
+    """Make and yield a consumer of this class whose broker never answers."""
     with silent_broker() as address:
         consumer = kind(
             *topics, bootstrap_servers=address, api_version=(2, 3), **configs

@@ -1,4 +1,4 @@
-"""Closes clients while they connect, and collects warnings about their sockets."""
+"""Closes clients while they connect, and collects the warnings about unclosed sockets."""
 
 import gc
 import select
@@ -14,7 +14,8 @@ from kafka.errors import KafkaConnectionError
 from safeconsumer._kafka.network import HAS_BACKENDS
 
 _BOUND = 10_000.0
-# The default context would load the machine's certificates for each client.
+# The clients share this context, because the default context would load the machine's
+# certificates for each client.
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -27,7 +28,7 @@ def made(kind, server, protocol):
 
 
 def connecting(client):
-    """Start a connection to the client's broker; return the future of its transport."""
+    """Start to connect a client to its broker; return the future for the transport."""
     (broker,) = client.cluster.bootstrap_brokers()
     until = time.monotonic() + _BOUND
     build = client._manager._build_transport
@@ -36,7 +37,7 @@ def connecting(client):
 
 @contextmanager
 def resource_warnings():
-    """Collect warnings about unclosed sockets; disable garbage collection in the block."""
+    """Collect warnings about unclosed sockets, with garbage collection disabled."""
     gc.collect()
     gc.disable()
     try:
@@ -60,7 +61,7 @@ def fail_in_the_handshake(kind, server):
 
 
 def close_while_it_connects(kind, server):
-    """Let the server accept no connection, and close the client."""
+    """Close a client while the server accepts no connection."""
     server.listen(0)
     with socket.create_connection(server.getsockname()):  # fills the queue
         client = made(kind, server, "PLAINTEXT")
@@ -72,7 +73,7 @@ def close_while_it_connects(kind, server):
 
 
 def close_in_the_handshake(kind, server):
-    """Close the client while the server does not answer the handshake."""
+    """Close a client while the server does not answer the TLS handshake."""
     client = made(kind, server, "SSL")
     transport = connecting(client)
     client._net.poll(0)
@@ -85,7 +86,7 @@ def close_in_the_handshake(kind, server):
 
 
 def close_unsent(kind, server):
-    """Close a connection right after a request, and then immediately its client."""
+    """Close a connection that has not sent its request yet, and then its client."""
     client = made(kind, server, "PLAINTEXT")
     transport = connecting(client)
     client._net.poll(future=transport)

@@ -10,7 +10,8 @@ FILES = {
     one.name: one.read_text("utf-8")
     for one in files("safeconsumer.metrics").joinpath("files").iterdir()
 }
-# Values that need quotes are JSON strings, which are also valid YAML.
+# In the alert rules, values that need quotes are JSON strings, which are also valid
+# YAML.
 _VALUE = re.compile(r"^ +(?:- )?(\w+): (.+)$", re.MULTILINE)
 
 
@@ -38,13 +39,13 @@ ALERTS = tuple(_alerts())
 
 
 def queries():
-    """Yield the title of each panel with each of its queries."""
+    """Yield each query of the dashboard together with the title of its panel."""
     for panel in json.loads(FILES["dashboard.json"])["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
 
 
 def filled(query, interval="10s"):
-    """Return a query of the dashboard with variables replaced as Grafana does."""
+    """Return a dashboard query with its variables replaced, as Grafana would do it."""
     query = query.replace("$__rate_interval", interval)
     return re.sub(r"\$(console|group|instance)", ".*", query)

@@ -1,4 +1,4 @@
-"""Reads metrics as a scrape returns them."""
+"""Reads metrics in the form in which a scrape returns them."""
 
 import shutil
 
@@ -18,7 +18,7 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missin
 
 
 def values(*sources):
-    """Return one consumer's samples by name and labels, without the consumer's own labels."""
+    """Return one consumer's samples by name and labels, except the consumer's own labels."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     found = {}
@@ -36,14 +36,14 @@ def _names(labels):
 
 
 def text_of(*sources):
-    """Return the text of a scrape."""
+    """Return the text of a scrape of these sources."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     return generate_latest(registry).decode()
 
 
 def promtool(*arguments, given=""):
-    """Run promtool, which must report no problem; return its output."""
+    """Run promtool and return its output; fail if promtool reports a problem."""
     assert PROMTOOL is not None
     done = ran(PROMTOOL, *arguments, input=given)
     output = done.stdout + done.stderr
@@ -59,7 +59,7 @@ def console_text(served):
 
 
 def console_values(output):
-    """Return the samples of a console by name and labels, without the group's label."""
+    """Return a console's samples by name and labels; the label ``group`` is left out."""
     found = {}
     for family in text_string_to_metric_families(output):
         for one in family.samples:

@@ -1,4 +1,4 @@
-"""Runs a Spark Connect server without any jar, as a process that can be killed."""
+"""Runs a Spark Connect server without additional jars, in a process that can be killed."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ from tests.harness.waiting import repeat_until
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _PLANNER = b"pyspark.sql.streaming.python_streaming_source_runner"
-# Spark gives each of its Python processes ten seconds to connect, which is too short on
-# a busy machine, and no setting changes that time.
+# Spark gives each of its Python processes ten seconds to connect. This is too short on
+# a busy machine, and no setting changes it.
 _TOO_LATE = "connect back"
 _LIMIT = 120.0
 
@@ -25,7 +25,7 @@ class ConnectServer:
     """
     Runs a server; :meth:`session` makes a client.
 
-    The context manager kills the server.
+    Leaving the context manager kills the server.
     """
 
     def __init__(self, folder, **settings):
@@ -49,7 +49,7 @@ class ConnectServer:
         self._running.close()
 
     def _close_clients(self):
-        # A client without its server would retry for minutes while Python exits.
+        # A client whose server is gone would retry for minutes when Python exits.
         while self._clients:
             self._clients.pop().close()
 
@@ -83,7 +83,7 @@ class ConnectServer:
         self._close_clients()
 
     def planners(self):
-        """Return the ids of the processes that plan the batches of the server's queries."""
+        """Return the ids of the processes that plan batches for the server's queries."""
         found = []
         for one in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # the process has exited
@@ -96,12 +96,12 @@ class ConnectServer:
         return found
 
     def remote(self, session=None):
-        """Return the server's address, with the id of a session if one is given."""
+        """Return the server's address; append the session's id if it is given."""
         more = "" if session is None else f"/;session_id={session}"
         return f"sc://127.0.0.1:{self._port}{more}"
 
     def session(self, id_=None):
-        """Return a new client with our source, in a new session or the one with this id."""
+        """Return a client that has our source, in a new session or in the session ``id_``."""
         from pyspark.sql.connect.session import (  # noqa: PLC0415  if installed
             SparkSession,
         )
@@ -123,14 +123,14 @@ class ConnectServer:
 
 
 class KeptQueries:
-    """Runs a query for each lake; restarts queries that a busy machine started too late."""
+    """Runs a query for each lake; restarts queries that a busy machine was slow to start."""
 
     def __init__(self, lakes, **how):
         self._how = how
         self._queries = {lake: lake.start(**how) for lake in lakes}
 
     def revive(self):
-        """Restart the queries whose start failed; return whether no start had failed."""
+        """Restart the queries that failed to start; return whether all had started."""
         failed = {
             lake: error
             for lake, query in self._queries.items()
@@ -142,6 +142,6 @@ class KeptQueries:
         return not failed
 
     def are_over(self):
-        """Return whether all queries have finished without an error; revive failed ones."""
+        """Return whether all queries have finished without an error; restart failed ones."""
         is_over = not any(query.isActive for query in self._queries.values())
         return self.revive() and is_over

@@ -1,12 +1,12 @@
 """
-Downloads Spark's Kafka connector and Delta with Maven, for each tested Spark.
+Downloads Spark's Kafka connector and Delta with Maven, for each tested version.
 
 ``python -m tests.harness.spark.connector`` downloads the jars for the installed
-pyspark, once per user, and prints the folders. ``--turn`` only prints the version of
-Spark to test. The day of the last commit selects this version, so that all versions
-take turns and the same commit is always tested with the same version. ``--all`` prints
-all tested versions, the newest first; ``--newest`` prints the newest tested version,
-which may be older than pip's.
+pyspark, once for each user, and prints their folders. ``--turn`` only prints the
+version of Spark that should be tested. This version depends on the day of the last
+commit, so that all versions take turns, while a given commit is always tested with the
+same version. ``--all`` prints all tested versions, newest first. ``--newest`` prints
+the newest tested version, which may be older than the newest version that pip finds.
 """
 
 import subprocess
@@ -20,11 +20,11 @@ from tests.harness.brokers.jars import cache_folder, fetched
 
 @frozen
 class Jars:
-    """The versions of the jars that Maven downloads for one Spark."""
+    """The versions of the jars that Maven downloads for one version of Spark."""
 
     scala: str  # the Scala version of pyspark's jars
-    # the version of the token provider, which only delegation tokens use; not every
-    # mirror has the provider of Spark's own version
+    # the version of the token provider, which is used only for delegation tokens; not
+    # every mirror has the version that matches Spark's
     tokens: str
     clients: str  # the version of kafka-clients that the connector requires
     pool: str  # the version of commons-pool2 that the connector requires
@@ -55,8 +55,8 @@ KNOWN = {
 
 _DAY = 86_400
 
-# Each jar is downloaded without its dependencies, which are in Spark or absent in some
-# mirrors.
+# Each jar is downloaded without its dependencies, because Spark already has most of
+# them, and some mirrors lack the others.
 _DEPENDENCY = """
     <dependency>
       <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
@@ -86,7 +86,7 @@ def newest():
 
 
 def turn():
-    """Return the version of Spark to test with the last commit."""
+    """Return the version of Spark with which the last commit is tested."""
     command = ["git", "log", "-1", "--format=%ct"]
     shown = subprocess.run(  # noqa: S603  our own command line
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
@@ -95,17 +95,17 @@ def turn():
 
 
 def folder():
-    """Return the folder of the connector's jars, which exists only if it is complete."""
+    """Return the folder for the connector's jars; it exists only if all jars are in it."""
     return cache_folder() / f"spark-kafka-{version()}"
 
 
 def delta():
-    """Return the folder of Delta's jars."""
+    """Return the folder for Delta's jars."""
     return cache_folder() / f"delta-for-spark-{version()}"
 
 
 def fetch():
-    """Return the folders of the jars; let Maven download missing ones."""
+    """Return the folders with the jars; let Maven download the jars that are missing."""
     if version() not in KNOWN:
         msg = (
             f"pyspark is {version()}; the tests know {', '.join(KNOWN)}: "

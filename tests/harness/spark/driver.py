@@ -2,8 +2,8 @@
 Runs a Spark driver that a test can kill: ``python -m tests.harness.spark.driver``.
 
 The driver streams two topics into Parquet, a Delta table, or files that a function
-writes for each batch (``foreachBatch``). The file ``holds`` has the scopes to hold.
-During a batch, after a task has read some rows, the driver creates a file, and waits
+writes for each batch (``foreachBatch``). The file ``holds`` lists the scopes to hold.
+During a batch, once a task has read some rows, the driver creates a file and waits
 until another file exists.
 """
 
@@ -43,7 +43,7 @@ def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
         .option("holds", (folder / "holds").read_text())
         .load()
     )
-    # Without Arrow this function does not need pandas.
+    # Without Arrow the function does not need pandas.
     paused = functions.udf(Pausing(folder), "long", useArrow=False)
     rows = frame.select("topic", "partition", paused("offset").alias("offset"))
     checkpoint = str(folder / "checkpoint")
@@ -62,15 +62,15 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": (
         "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),
-    "spark.databricks.delta.snapshotPartitions": "2",  # for two cores and little data
+    "spark.databricks.delta.snapshotPartitions": "2",  # suits two cores, little data
 }
 
 
 class Writing:
     """
-    Writes each batch to a folder named after its number, and replaces older content.
+    Writes each batch to a folder named after the batch's number, replacing old files.
 
-    A repeated batch therefore duplicates no row.
+    A repeated batch therefore does not duplicate any row.
     """
 
     def __init__(self, folder):
@@ -81,7 +81,7 @@ class Writing:
 
 
 class Driven:
-    """Runs a driver as a process that reads a lake's topics."""
+    """Runs a driver that reads a lake's topics, in a process of its own."""
 
     def __init__(self, lake, master="local[2]", kind="parquet"):
         self.lake = lake
@@ -120,7 +120,7 @@ class Driven:
         self.go.unlink(missing_ok=True)
         with self.running() as driver:
             self.await_middle(driver)
-            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers together
+            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers
 
     def finish(self):
         self.go.touch()

@@ -1,4 +1,4 @@
-"""Defines fixtures: one Spark session for all tests, a lake and an operator for each."""
+"""Defines fixtures: a Spark session for all tests; a lake and an operator per test."""
 
 import os
 import sys
@@ -20,11 +20,12 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Options of every JVM that a test starts, including those of clusters and programs. A
-# JVM lives for seconds, and without these options compiling takes half of its CPU time.
+# Options for every JVM that a test starts, including the JVMs of clusters and programs.
+# A JVM lives only for seconds; without these options compilation takes half of its CPU
+# time.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# A user's Spark defaults, for programs that tests run like a user. By default Delta
-# would read a table of ten files in 50 tasks, on two cores.
+# Spark defaults, as a user may set them, for programs that tests run as a user would.
+# Without them Delta would read a table of ten files in 50 tasks on two cores.
 DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
@@ -34,7 +35,7 @@ DEFAULTS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def quick(tmp_path_factory):
-    """Make JVMs start quickly, unless the user has set options."""
+    """Make JVMs start quickly, unless the user has set options of their own."""
     folder = tmp_path_factory.mktemp("conf")
     lines = "".join(f"{name} {value}\n" for name, value in DEFAULTS.items())
     (folder / "spark-defaults.conf").write_text(lines)
@@ -46,10 +47,10 @@ def quick(tmp_path_factory):
 
 
 def session_with(jars=None, master="local[2]", **settings):
-    """Return a session with these jars, or with the shim and the connector."""
+    """Return a session with these jars; by default with the shim and the connector."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would run PATH's python3
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run PATH's python3
     jars = safe.jars(connector.folder()) if jars is None else jars
     builder = SparkSession.builder.master(master)
     for name, value in {**SETTINGS, **settings, "spark.jars": jars}.items():
@@ -61,7 +62,7 @@ def session_with(jars=None, master="local[2]", **settings):
 
 @pytest.fixture(scope="session")
 def spark(quick):  # noqa: ARG001 - must precede the JVM
-    """Lend a session with all jars for safekafka."""
+    """Start and yield a session with all jars that ``safekafka`` needs."""
     session = session_with()
     yield session
     session.stop()
@@ -99,7 +100,7 @@ def lake(
     kafka_broker,
     tmp_path,
 ):
-    """Lend topics and a folder; stop running queries afterwards."""
+    """Yield a lake with its own folder; stop running queries afterwards."""
     yield Lake(spark, kafka_broker, tmp_path)
     for query in spark.streams.active:
         query.stop()

@@ -1,4 +1,4 @@
-"""Runs a controller with one stream, without Spark and Kafka, and queries it."""
+"""Runs a controller with one stream, without Spark or Kafka, and sends it requests."""
 
 from urllib.parse import parse_qsl, urlencode
 
@@ -42,15 +42,15 @@ class Elsewhere(ControlFollower):
 
 
 class Refused(Exception):  # noqa: N818 - no error
-    """The controller's answer was a refusal."""
+    """The controller answered with a refusal."""
 
 
 class Undecided(Exception):  # noqa: N818 - no error
-    """The controller's answer was no decision."""
+    """The controller answered without a decision."""
 
 
 def asked(bridge, question, **facts):
-    """Send the controller a question as the shim does; raise as the shim does."""
+    """Send the controller a request as the shim does; raise unless it decides."""
     about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
     text = bridge.apply(question, urlencode({**about, **facts}))
     assert text.startswith(f"{urlencode(about)}&verdict=")
@@ -72,7 +72,7 @@ class Spark(SparkQueries):
 
 
 class Files:
-    """The files of a checkpoint's skips, in memory instead of Spark's file system."""
+    """The files in which a checkpoint stores its skips, in memory instead of on disk."""
 
     def __init__(self):
         self.texts = {}
@@ -85,7 +85,7 @@ class Files:
 
 
 class Topics:
-    """A cluster that reports the first offsets of partitions, and topic ids."""
+    """A cluster that reports topic ids and the first offsets of partitions."""
 
     errors = (OSError,)
 
@@ -99,7 +99,7 @@ class Topics:
         return {tp: self.first.get(tp, 0) for tp in partitions}
 
     def fail(self, _partitions, _until):
-        """Replace ``firsts``: raise as if the cluster did not answer."""
+        """Raise as if the cluster did not answer; a test puts this in place of ``firsts``."""
         self.asked += 1
         raise OSError
 
@@ -111,7 +111,7 @@ class Topics:
 
 
 class DeciderLab:
-    """A controller with one stream, which a test queries as the shim does."""
+    """A controller with one stream, to which a test sends requests as the shim does."""
 
     def __init__(self, *, fails_on_loss=True):
         self.events = []
@@ -145,16 +145,17 @@ class DeciderLab:
         return asked(self.controller.bridge, question, **{**about, **facts})
 
     def plan(self, limit="maximum", question="plan", **more):
-        """Request one plan of a batch from START to LATEST."""
+        """Request one plan for a batch from ``START`` to ``LATEST``."""
         latest = offsets.render(LATEST)
         facts = {"start": offsets.render(START), "end": latest, "latest": latest}
         return self.ask(question, limit=limit, **{**facts, **more})
 
     def batch(self, start, latest, between=None, end=None, number=7):
         """
-        Plan a batch; ``end`` is the end that the source has chosen by its own limit.
+        Plan a batch; ``end`` is the end that the source's own limit has set.
 
-        ``between`` is called between the two requests of a limiter with a minimum.
+        ``between`` is called between the two requests that a limiter with a minimum
+        sends.
         """
         limit = "none" if end is None else "maximum"
         planned = {
@@ -171,7 +172,7 @@ class DeciderLab:
         return answer
 
     def not_quiet(self):
-        """Return why the stream is not quiet; empty if it is quiet."""
+        """Return why the stream is not quiet, or an empty string if it is quiet."""
         try:
             self.controller.wait_quiet(timeout=0.0)
         except NotQuietError as error:

@@ -1,4 +1,4 @@
-"""Fills topics with known records, and runs streams that write them to a lake."""
+"""Fills topics with known records, and runs streams that write the records to a lake."""
 
 import json
 import time
@@ -12,9 +12,9 @@ from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
 from tests.harness.waiting import repeat_until
 
-# In seconds, for a machine that other programs load, too.
+# Seconds that suffice even if other programs use the machine.
 LIMIT = 240.0
-# The last digit of the offset at which a task waits, after it has passed some rows.
+# The last digit of the offset at which a task waits; it has passed some rows by then.
 _MIDDLE = 5
 
 
@@ -56,7 +56,7 @@ class Lake:
             self.produce(topic, count)
 
     def adapted(self, example):
-        """Return a page's code with the addresses, topics and folders of this run."""
+        """Return a page's code with this run's addresses, topics and folders."""
         places = {
             "localhost:9092": self.broker.bootstrap,
             '"orders"': f'"{self.orders}"',
@@ -85,7 +85,7 @@ class Lake:
         return self.write(self.stream(options, format_), trigger)
 
     def start_pausing(self, functions, trigger, name="", **options):
-        """Start a query whose tasks stop after some rows until the file ``go`` exists."""
+        """Start a query whose tasks wait after some rows until the file ``go`` exists."""
         from pyspark.sql import types  # noqa: PLC0415  if installed
 
         pausing = Pausing(self.data.parent)
@@ -95,7 +95,7 @@ class Lake:
         return self.write(frame, trigger, name)
 
     def write(self, frame, trigger=None, name=""):
-        """Start a query that writes a frame; the default trigger is AvailableNow."""
+        """Start a query that writes a frame to the lake, by default with AvailableNow."""
         writer = frame.writeStream.format("parquet").option("path", str(self.data))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         writer = writer.trigger(**(trigger or {"availableNow": True}))
@@ -107,22 +107,22 @@ class Lake:
         return progress(query)
 
     def rows(self, *topics):
-        """Count the lake's records, of these topics or of all."""
+        """Count the records in the lake, for these topics or for all topics."""
         return _of(sink.rows(self.data), topics)
 
     def produced(self, *topics):
-        """Count the produced records, of these topics or of all."""
+        """Count the produced records, for these topics or for all topics."""
         return _of(self.expected, topics)
 
 
 class Pausing:
-    """Returns each offset; stops a task among its first offsets until a test releases it."""
+    """Returns each offset; makes a task wait after some rows until a test releases it."""
 
     def __init__(self, folder):
         self._folder = str(folder)
 
     def __call__(self, offset):
-        """Return the offset; create a file before the task stops."""
+        """Return the offset; if the task has to wait, first create a file that says so."""
         folder = Path(self._folder)
         if offset % 10 == _MIDDLE and not (folder / "go").exists():
             (folder / "in-the-middle").touch()
@@ -132,7 +132,7 @@ class Pausing:
 
 
 def dotted(options):
-    """Return options with dots in place of the underscores in their names."""
+    """Return the options with dots instead of underscores in their names."""
     return {name.replace("_", "."): str(one) for name, one in options.items()}
 
 
@@ -140,7 +140,7 @@ def progress(query):
     """
     Return the recent progress of a query, oldest first, as plain values.
 
-    Spark 3.5 has dictionaries in ``recentProgress``, later versions have objects.
+    In Spark 3.5 ``recentProgress`` has dictionaries, in later versions it has objects.
     """
     return [
         one if type(one) is dict else json.loads(one.json)
@@ -154,7 +154,7 @@ def metrics(batches):
 
 
 def until(is_so, query=None, limit=LIMIT):
-    """Return once a condition holds; raise at the time limit or if the query has failed."""
+    """Wait until a condition holds; raise at the time limit or if the query has failed."""
 
     def last():
         return "no query" if query is None else str(query.lastProgress)

@@ -1,4 +1,4 @@
-"""Holds and lifts partitions as an operator of the group that streams obey."""
+"""Holds partitions and lifts the holds, as the operator of the group that streams obey."""
 
 from contextlib import contextmanager
 
@@ -15,7 +15,7 @@ from tests.harness.group.team import Team
 
 
 class Operator:
-    """An operator with control topics of its own, which it writes and reads."""
+    """An operator who writes and reads control topics of their own."""
 
     def __init__(self, broker):
         self.team = Team(broker, partitions=1, records=0)
@@ -29,7 +29,7 @@ class Operator:
         self.team.operator_lifts(*scopes)
 
     def options(self):
-        """Return the options of a stream that obeys this operator."""
+        """Return the options for a stream that obeys this operator."""
         return {
             "holds.control": "true",
             "holds.group": self.group,
@@ -39,12 +39,12 @@ class Operator:
         }
 
     def reporting(self):
-        """Return the options of a stream that obeys this operator and sends reports."""
+        """Return the options for a stream that obeys this operator and sends reports."""
         status = str(self.team.settings.status_topic)
         return {**self.options(), "holds.statusTopic": status}
 
     def judged(self, lake, since=0.0):
-        """Judge a lake's checkpoint as if each hold were ``since`` seconds older."""
+        """Judge a lake's checkpoint as if each hold had started ``since`` seconds earlier."""
         found = checkpoint_of("c", dict(checkpoints._read_local(lake.checkpoint)))
         control = read_control(lake.broker.client_config, self.topic)
         older = tuple(evolve(one, start=one.start - since) for one in control.spans)
@@ -52,7 +52,7 @@ class Operator:
         return judged(found, evolve(control, spans=older), self.group)
 
     def obeying(self, code):
-        """Return a page's code with the topic and the group of this operator."""
+        """Return a page's code with this operator's topic and group."""
         topic = f'option("holds.topic", "{self.topic}")'
         known = 'option("holds.control", "true")'
         code = code.replace(known, f"{known}.{topic}")
@@ -60,7 +60,7 @@ class Operator:
 
     @contextmanager
     def looking(self):
-        """Lend a function that judges whether a topic is quiet, as ``wait quiet`` does."""
+        """Yield a function that tells whether a topic is quiet, as ``wait quiet`` does."""
         team = self.team
         with operator.Operator(team.broker.client_config, team.settings) as looking:
 

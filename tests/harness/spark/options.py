@@ -16,9 +16,9 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """
-    Skip the Spark tests if a requirement is missing, and name that requirement.
+    Skip the Spark tests if a requirement is missing; the reason names the requirement.
 
-    A test that needs a newer Spark than the installed one is deselected; it runs on
+    A test that needs a newer Spark than the installed one is deselected. It runs on the
     days on which such a version has its turn.
     """
     _leave_out(config, items)

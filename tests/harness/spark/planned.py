@@ -1,4 +1,4 @@
-"""Runs a stream of the Python source without Spark, by its planner and its readers."""
+"""Runs a stream of the Python source without Spark, by calling its planner and readers."""
 
 from collections import Counter
 from uuid import uuid4
@@ -16,7 +16,7 @@ class Planned:
     """
     A topic, and a stream that reads the topic batch by batch as Spark would.
 
-    The context manager closes the planner.
+    Leaving the context manager closes the planner.
     """
 
     def __init__(self, broker, partitions=1, topic=None, **topic_settings):
@@ -46,7 +46,7 @@ class Planned:
         return KafkaAdminClient(**self.broker.client_config)
 
     def produce(self, *counts, topic=None, prefix=b""):
-        """Write this many records to each partition; all values start with the prefix."""
+        """Write this many records to each partition; every value starts with the prefix."""
         producer = KafkaProducer(**self.broker.client_config)
         records = numbered(topic or self.topic, *counts)
         try:
@@ -63,7 +63,7 @@ class Planned:
     # ------------------------------------------------------------ the stream
 
     def options(self, **more):
-        """Return the stream's options; underscores in names replace dots."""
+        """Return the stream's options; underscores in option names become dots."""
         given = {**self._options, **dotted(more)}
         is_named = {"assign", "subscribe", "subscribePattern"} & set(given)
         return {
@@ -74,7 +74,7 @@ class Planned:
         }
 
     def start(self, **more):
-        """Start a run of the query at the end of the previous run."""
+        """Start a run of the query at the offsets at which the previous run ended."""
         self.end()
         self._options = dotted(more)
         self.settings = settings.parse(self.options())
@@ -84,7 +84,7 @@ class Planned:
         return self._planner
 
     def plan(self, most=None):
-        """Plan a batch; return its start and end offsets."""
+        """Plan a batch; return its start offsets and its end offsets."""
         planner = self._planner or self.start()
         return self.at, planner.end(self.at, most)
 
@@ -107,7 +107,7 @@ class Planned:
         ]
 
     def range(self, start, end, **more):
-        """Read a range of partition 0 without a plan; return the offsets."""
+        """Read a range of partition 0 that no planner has planned; return the offsets."""
         found = settings.parse(self.options(**more))
         wanted = reading.Range(self.topic, 0, start, end)
         return [one.offset for rows in reading.read(found, wanted) for one in rows]

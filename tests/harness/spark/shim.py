@@ -1,11 +1,12 @@
 """
-Compiles the shim, whose jar the checkout keeps beside the sources.
+Compiles the shim; its jar is kept in the repository beside the sources.
 
 ``python -m tests.harness.spark.shim`` rebuilds the jar, with the ``javac`` in ``PATH``
 and the jars of ``SPARK_HOME`` or of the installed pyspark. With ``--check`` the command
-only fails if a rebuilt jar would differ. Every Spark from 3.5 to 4.2 yields the same
-classes, byte for byte, but another release of ``javac`` may not. The manifest of the
-jar therefore records the digest of the sources and the JDK.
+changes nothing, but fails if a rebuilt jar would differ. Compiling against any Spark
+from 3.5 to 4.2 gives the same classes, byte for byte; another release of ``javac`` may
+give other classes. The jar's manifest therefore records the JDK and the digest of the
+sources.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ _SAME_DATE = (1980, 1, 1, 0, 0, 0)  # makes the jar reproducible
 
 
 def digest(sources=SOURCES):
-    """Return the digest of the names and contents of all sources."""
+    """Return a digest of the names and contents of all source files."""
     found = hashlib.sha256()
     for file in sorted(path for path in sources.rglob("*") if path.is_file()):
         found.update(file.relative_to(sources).as_posix().encode())
@@ -42,7 +43,7 @@ def facts(jar):
 
 
 def compiled(target, sources=SOURCES):
-    """Compile these sources to a jar at a path; return the path."""
+    """Compile these sources into a jar at the path ``target``; return the path."""
     javac = shutil.which("javac")
     jars = [home / "jars" for home in platforms.spark_homes()]
     if javac is None or not any(one.is_dir() for one in jars):
@@ -57,7 +58,7 @@ def compiled(target, sources=SOURCES):
         manifest = {
             "Manifest-Version": "1.0",
             "Build-Jdk": _jdk(javac),
-            # A line may have at most 72 bytes, which is the length of this line.
+            # A line may have at most 72 bytes; this line has exactly 72.
             "Source": digest(sources),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in manifest.items())
@@ -77,7 +78,7 @@ def _pack(folder, jar):
     names = sorted(one for one in folder.rglob("*") if one.is_file())
     names.sort(
         key=lambda one: one.name != Path(MANIFEST).name
-    )  # Java requires the manifest first
+    )  # Java requires that the manifest comes first
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as made:
         for file in names:
             name = file.relative_to(folder).as_posix()
@@ -86,13 +87,13 @@ def _pack(folder, jar):
 
 
 def contents(jar):
-    """Return the content of each file in a jar, by name."""
+    """Return the content of each file in a jar, by file name."""
     with zipfile.ZipFile(jar) as opened:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
 def check():
-    """Return why the checkout's jar does not fit its sources; empty if it does."""
+    """Return why the jar in the checkout does not match its sources; empty if it does."""
     if facts(provision.JAR)["Source"] != digest():
         return f"{provision.JAR} is not of its sources: make it anew (this, bare)"
     with tempfile.TemporaryDirectory() as scratch:

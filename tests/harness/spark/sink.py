@@ -1,4 +1,4 @@
-"""Reads the rows that a stream has written, without Spark, as an independent check."""
+"""Reads the rows that a stream has written; uses no Spark, so the check is independent."""
 
 import json
 from collections import Counter
@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 
 def rows(folder):
-    """Count each (topic, partition, offset) that the file sink has committed."""
+    """Count how often the file sink has committed each (topic, partition, offset)."""
     return _rows_of(committed(folder))
 
 
 def delta_rows(folder):
-    """Count each (topic, partition, offset) of a Delta table, according to its log."""
+    """Count how often a Delta table has each (topic, partition, offset), by its log."""
     there = set()
     for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in entry.read_text().splitlines():
@@ -25,13 +25,13 @@ def delta_rows(folder):
 
 
 def folder_rows(folder):
-    """Count each (topic, partition, offset) in the folders that Spark has completed."""
+    """Count how often the folders that Spark has completed have each record."""
     whole = [one.parent for one in folder.glob("*/_SUCCESS")]
     return _rows_of(file for one in whole for file in one.glob("*.parquet"))
 
 
 def count(folder):
-    """Count the rows in all completed folders at any depth."""
+    """Count the rows in all folders, at any depth, that Spark has completed."""
     from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 
     whole = [one.parent for one in folder.rglob("_SUCCESS")]
@@ -49,7 +49,7 @@ def _rows_of(files):
         if "topic" in table.column_names:
             topics = table.column("topic").to_pylist()
             partitions = table.column("partition").to_pylist()
-        else:  # the lake has a folder for each topic
+        else:  # the rows are in a folder for each topic
             named = dict(part.split("=", 1) for part in file.parts if "=" in part)
             topics = [named["topic"]] * len(offsets)
             partitions = [int(named["partition"])] * len(offsets)
@@ -58,7 +58,7 @@ def _rows_of(files):
 
 
 def committed(folder):
-    """Return the files in the sink's log; failed batches have left the other files."""
+    """Return the files that the sink's log lists; all others are from failed batches."""
     log = folder / "_spark_metadata"
     names = sorted(
         (int(one.name), one) for one in log.glob("[0-9]*") if one.suffix == ""

@@ -15,7 +15,7 @@ ADDRESSES = [("one", 9092), ("two", 9092), ("three", 9092)]
 
 
 class Clock:
-    """A clock that makes scheduled calls when a test advances it."""
+    """A clock that makes its scheduled calls when a test advances it."""
 
     def __init__(self, now=0.0):
         self.now = now
@@ -46,7 +46,7 @@ class Call:
 
 
 def cluster_of(brokers=1):
-    """Make a cluster, and the clock with which a test advances the cluster's time."""
+    """Make a cluster; return it with the clock by which a test advances its time."""
     clock = Clock(now=1_000_000.0)
     cluster = Cluster(
         ADDRESSES[:brokers],
@@ -58,7 +58,7 @@ def cluster_of(brokers=1):
 
 
 class Client:
-    """One connection, with the responses in the order of their arrival."""
+    """One connection to a cluster, with the responses in the order in which they arrived."""
 
     def __init__(self, cluster, node=1, origin=None):
         self.answers = []
@@ -83,7 +83,7 @@ class Client:
         return self.answers[-1]
 
     def produce(self, topic, records, partition=0, txn=None):
-        """Write a batch; return the partition's part of the response."""
+        """Write a batch; return the part of the response that concerns the partition."""
         kind = ProduceRequest.TopicProduceData
         data = kind.PartitionProduceData(index=partition, records=records)
         request = ProduceRequest(
@@ -104,14 +104,14 @@ class Client:
 
 
 def with_topic(*partitions_and_settings):
-    """Make a cluster with the topic ``t``; return the cluster and a client."""
+    """Make a cluster that has the topic ``t``; return the cluster and a client."""
     cluster, _ = cluster_of()
     cluster.create_topic("t", *partitions_and_settings)
     return cluster, Client(cluster)
 
 
 def batch(*values, **how):
-    """Make a batch of records as a producer does, by default with the key ``k``."""
+    """Make a batch of records as a producer would; by default the key is ``k``."""
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     how = {"is_transactional": False, **plain, **how}
     key = how.pop("key", b"k")

@@ -1,4 +1,4 @@
-"""Lists all cases in the order of their modules."""
+"""Lists all public cases in the order of their modules."""
 
 from attrs import frozen
 
@@ -24,13 +24,14 @@ _MODULES = (
 @frozen(kw_only=True)
 class Case:
     """
-    A behaviour that a client should have.
+    One public case, which tests a behaviour that every client should have.
 
     Attributes:
         name: the test's name, with hyphens.
         part: the title of the case's module.
-        run: the function that plays the case; it raises an error of
-            :mod:`safeconsumer.testing.cases.outcomes` if a client breaks the rule.
+        run: the function that runs the case; it raises an error from
+            :mod:`safeconsumer.testing.cases.outcomes` if a client does not have the
+            behaviour.
     """
 
     name: str

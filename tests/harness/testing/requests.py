@@ -1,8 +1,8 @@
 """
-Sends single requests to which the test kit and Apache Kafka must respond alike.
+Sends single requests that the test kit and Apache Kafka must answer alike.
 
-Each function sends some requests and returns the responses. ``QUESTIONS`` has the
-expected responses, which are those of Kafka 4.1.0.
+Each function sends some requests and returns the responses. ``QUESTIONS`` lists the
+expected responses; Kafka 4.1.0 gave these responses.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,8 @@ from tests.harness.testing.asking import Client, batch, fetch, records_in
 
 NONE = _codes.NONE
 _GROUP, _TRANSACTION = 0, 1
-# A topic or a coordinator does not exist yet, or a transaction is not yet complete.
+# The errors for a topic or coordinator that does not exist yet, and for a transaction
+# that is not complete yet.
 _NOT_YET = {3, 5, 6, 14, 15, 16, _codes.CONCURRENT_TRANSACTIONS}
 # The metadata of a consumer that subscribes to one topic.
 TOPIC_T = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
@@ -63,13 +64,13 @@ class Place:
         return int(self.ask.produce(topic, batch(b""), partition).error_code)
 
     def until(self, ask):
-        """Repeat a request until the error is not transient; return the error code."""
+        """Repeat a request until its error is not transient; return the last error code."""
         while (error := ask()) in _NOT_YET:
             self.settle()
         return error
 
     def coordinated(self, kind):
-        """Return a new group id, or transactional id, that has a coordinator."""
+        """Return a new group id or transactional id for which a coordinator exists."""
         name = uuid4().hex
         request = FindCoordinatorRequest(key=name, key_type=kind)
         self.until(lambda: int(self.ask.ask(request, 3).error_code))
@@ -103,7 +104,7 @@ def joiner_of(place, **how):
 
 
 def member_of(place, **how):
-    """Join a new group, and sync; return the group's name and the join's response."""
+    """Join a new group and sync; return the group's name and the response to the join."""
     group, answer = joiner_of(place, **how)
     request = SyncGroupRequest(
         group_id=group,
@@ -117,7 +118,7 @@ def member_of(place, **how):
 
 
 def the_only_member_changes_its_protocol(place):
-    """Join again as the only member, with protocols that do not fit the first join."""
+    """Join again as the only member, with protocols that the first join did not name."""
     group, member = member_of(place)
     changes = [
         {"protocols": {"sticky": TOPIC_T}},
@@ -128,7 +129,7 @@ def the_only_member_changes_its_protocol(place):
 
 
 def a_static_member_returns(place):
-    """Join again with another topic, which keeps the generation, or another assignor."""
+    """Join again with another topic, which keeps the generation, or with another assignor."""
     group, member = member_of(place, protocols={"range": TOPIC_T, "sticky": TOPIC_T})
     changes = [
         {"range": TOPIC_U, "sticky": TOPIC_T},
@@ -139,7 +140,7 @@ def a_static_member_returns(place):
 
 
 def a_wrong_member_id_is_used(place):
-    """Send heartbeats, join and leave with wrong member ids."""
+    """Send heartbeats, joins and leaves with wrong member ids."""
     group, member = member_of(place)
     id_, generation, leaver = (
         member.member_id,
@@ -170,7 +171,7 @@ def a_wrong_member_id_is_used(place):
 
 
 def commit(place, group, topic, offset, member=(-1, "", None)):
-    """Commit an offset, with or without membership; return the error code."""
+    """Commit an offset, as a member or not as a member; return the error code."""
     generation, id_, instance = member
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     one = kind.OffsetCommitRequestPartition(
@@ -188,7 +189,7 @@ def commit(place, group, topic, offset, member=(-1, "", None)):
 
 
 def committed(place, group, topic, *, is_stable=False):
-    """Return a group's committed offset, or the negative error code."""
+    """Return a group's committed offset; on an error return the negated error code."""
     kind = OffsetFetchRequest.OffsetFetchRequestTopic
     request = OffsetFetchRequest(
         group_id=group,
@@ -204,7 +205,7 @@ def committed(place, group, topic, *, is_stable=False):
 
 @define
 class Writer:
-    """A transactional producer; most methods send one request, and return its error code."""
+    """A transactional producer; most methods send a request and return its error code."""
 
     place: Place
     topic: str
@@ -220,7 +221,7 @@ class Writer:
         return int(answer.error_code)
 
     def requests_epoch(self, producer, epoch):
-        """Request the epoch after this one; return the response."""
+        """Request the epoch that follows this epoch; return the response."""
         request = InitProducerIdRequest(
             transactional_id=self.id,
             transaction_timeout_ms=60_000,
@@ -269,7 +270,7 @@ class Writer:
         return int(self.place.ask.ask(request, 3).error_code)
 
     def commits_offset(self, group, offset, member=(-1, "", None)):
-        """Commit an offset in the transaction, with or without membership."""
+        """Commit an offset in the transaction, as a member or not as a member."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
             partition_index=0,
@@ -294,7 +295,7 @@ class Writer:
 
 
 def a_producer_numbers_its_batches(place):
-    """Repeat batches; a broker recognises only a producer's last five batches."""
+    """Send batches again; a broker recognises only a producer's last five batches."""
     topic, answers = place.topic(), []
     numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
     for epoch, number in (*numbers, (1, 3), (1, 0), (0, 11)):
@@ -306,7 +307,7 @@ def a_producer_numbers_its_batches(place):
 
 
 def a_producer_requests_its_epoch_again(place):
-    """Request an epoch again after a lost response, and as a fenced producer."""
+    """Request the next epoch again: after a lost response, and as a fenced producer."""
     writer, answers = writer_in(place), []
     for former in (0, 0, 1, 0):
         answer = writer.requests_epoch(writer.producer[0], former)
@@ -323,27 +324,27 @@ def writer_in(place):
 
 
 def a_fenced_producer_writes(place):
-    """Write to the successor's transaction before the successor writes."""
+    """Write as a fenced producer, before its successor writes in the transaction."""
     old = writer_in(place)
     new = Writer(place, old.topic, old.id)
     return [place.until(new.begins), new.adds(), old.writes(), new.writes()]
 
 
 def a_producer_writes_beside_its_transaction(place):
-    """Write a record outside the producer's open transaction, which a broker refuses."""
+    """Write a record outside the producer's open transaction; a broker refuses the write."""
     writer = writer_in(place)
     return [writer.adds(), writer.writes(), writer.writes(is_transactional=False)]
 
 
 def offsets_belong_to_no_transaction(place):
-    """Commit offsets without AddOffsetsToTxn, which a broker refuses."""
+    """Commit offsets in a transaction without AddOffsetsToTxn; brokers refuse this."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds(), writer.commits_offset(group, 5)]
     return [*errors, committed(place, group, writer.topic, is_stable=True)]
 
 
 def offsets_of_an_unknown_topic(place):
-    """Commit an offset of a missing topic, with and without a transaction."""
+    """Commit an offset for a missing topic, with and without a transaction."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     plainly = commit(place, group, "nowhere", 5)
     answers = [plainly, committed(place, group, "nowhere"), writer.adds_offsets(group)]
@@ -352,7 +353,7 @@ def offsets_of_an_unknown_topic(place):
 
 
 def offsets_come_before_the_assignment(place):
-    """Commit before the assignment, with and without a transaction."""
+    """Commit before the member has its assignment, with and without a transaction."""
     group, joiner = joiner_of(place)
     writer = writer_in(place)
     writer.adds_offsets(group)
@@ -362,7 +363,7 @@ def offsets_come_before_the_assignment(place):
 
 
 def a_later_commit_overtakes_a_transaction(place):
-    """Commit plainly after a transactional commit, before the transaction ends."""
+    """Commit offsets in a transaction and then without one, before the transaction ends."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
     errors += [commit(place, group, writer.topic, 9), writer.ends(is_committed=True)]
@@ -371,7 +372,7 @@ def a_later_commit_overtakes_a_transaction(place):
 
 
 def an_open_transaction_loses_its_records(place):
-    """Delete the records; ListOffsets then returns an offset that a Fetch accepts."""
+    """Delete an open transaction's records; ListOffsets must return a fetchable offset."""
     writer = writer_in(place)
     errors = [writer.adds(), writer.writes()]
     for _ in range(4):
@@ -395,14 +396,14 @@ def an_open_transaction_loses_its_records(place):
 
 
 def sizes(answer):
-    """Return the number of bytes of each partition."""
+    """Return the number of bytes that a response has for each partition."""
     return [
         len(p.records or b"") for topic in answer.responses for p in topic.partitions
     ]
 
 
 def a_batch_exceeds_the_limits(place):
-    """Fetch three partitions; the broker returns only the first batch."""
+    """Fetch three partitions with limits that are too small; the broker returns one batch."""
     topic = place.topic(3)
     for number in (1, 2):
         place.ask.produce(topic, batch(b"x" * 500), number)
@@ -412,7 +413,7 @@ def a_batch_exceeds_the_limits(place):
 
 
 def a_limit_ends_within_a_batch(place):
-    """Return the number of returned bytes, and of complete records in them."""
+    """Fetch with a limit within a batch; return the numbers of bytes and complete records."""
     topic = place.topic()
     for _ in range(3):
         place.ask.produce(topic, batch(b"x" * 100))
@@ -421,7 +422,7 @@ def a_limit_ends_within_a_batch(place):
 
 
 def a_fetch_has_a_last_epoch(place):
-    """Fetch beyond the end, at the end, below the start, and without an epoch."""
+    """Fetch beyond the end, at the end and below the start, with and without an epoch."""
     topic = place.topic()
     for _ in range(4):
         place.ask.produce(topic, batch(b""))
@@ -435,7 +436,7 @@ def a_fetch_has_a_last_epoch(place):
 
 
 def fetched(answer):
-    """Return error, diverging epoch, both ends of the log, and offsets of a partition."""
+    """Return a partition's error, diverging epoch, log start and end, and offsets."""
     (one,) = answer.responses[0].partitions
     parted = one.diverging_epoch
     return (
@@ -447,7 +448,7 @@ def fetched(answer):
 
 
 def a_session_diverges_from_the_log(place):
-    """Fetch beyond the end twice in a session, and with a version without epochs."""
+    """Fetch beyond the end, twice in a session and once in a version that has no epochs."""
     topic = place.topic()
     beyond = {"topic": topic, "last_epoch": 0}
     first = place.ask.ask(fetch((0, 9), session=(0, 0), **beyond), 12)
@@ -459,7 +460,7 @@ def a_session_diverges_from_the_log(place):
 
 
 def a_reader_requests_the_ends_of_epochs(place):
-    """Send OffsetForLeaderEpoch for the current epoch, a later one, and none."""
+    """Send OffsetForLeaderEpoch with the current epoch, a later epoch, and no epoch."""
     topic = place.topic()
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     answers = []
@@ -477,7 +478,7 @@ def a_reader_requests_the_ends_of_epochs(place):
 
 
 def the_ends_of_a_log_have_epochs(place):
-    """Request the earliest and the latest offset, and the first offset since a time."""
+    """Request the earliest offset, the latest offset, and the first offset since a time."""
     topic = place.topic()
     place.ask.produce(topic, batch(b""))
     kind = ListOffsetsRequest.ListOffsetsTopic
@@ -497,7 +498,7 @@ def the_ends_of_a_log_have_epochs(place):
 
 
 def a_fetch_requests_no_partition(place):
-    """Fetch no partition with a long wait, to which a broker responds immediately."""
+    """Send a Fetch without partitions and with a long wait; a broker responds immediately."""
     return sizes(place.ask.ask(fetch(wait=600_000), 11))
 
 

@@ -1,4 +1,4 @@
-"""Runs a queue and its decisions without a broker, threads and real time."""
+"""Runs a queue and its decisions without a broker, without threads and without real time."""
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -15,7 +15,7 @@ from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
 KEYS = 3
-# Each order with and without batches; the order by key has no batches.
+# Each order, with and without batches; there are no batches in order by key.
 KINDS = [
     (order, is_batch)
     for order in Order
@@ -26,7 +26,7 @@ KINDS = [
 
 @frozen
 class Record:
-    """The attributes of a record that a worker reads; by default with one of three keys."""
+    """The record attributes that a worker reads; by default the key is one of three keys."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class Record:
 
 class Desk:
     """
-    A queue with its decisions for one partition, and with the clock of both.
+    A queue for one partition, with its decisions and the clock that both use.
 
     Attributes:
         kinds: the kinds of all events, in order.
@@ -107,7 +107,7 @@ class Desk:
         return {at: one.count for at, one in self.epoch.failed.items()}
 
     def regain(self):
-        """Lose the partition, and receive it again from its first record on."""
+        """Lose the partition, and get it back with its first record as the next record."""
         self.kept.close(self.epoch)
         self.epoch = self.kept.open(TP, self.epoch.number + 1, 0, 0)
         self._next = 0
@@ -138,14 +138,14 @@ def done_by(decisions, task):
 
 
 def ended(task):
-    """Return the result of a task whose handler or sink succeeded."""
+    """Return the outcome of a task whose handler or sink succeeded."""
     if task.letter is None:
         return all_done(task, 0.0)
     return Outcome(task=task, finished=task.indexes)
 
 
 def incomplete(progress):
-    """List the ordinals of the unreleased records, one by one."""
+    """List the ordinals of all records that are not released yet."""
     ordinals = range(progress.floor(), progress.admitted)
     found = zip(ordinals, progress.records(ordinals), strict=True)
     return [ordinal for ordinal, record in found if record is not None]

@@ -1,4 +1,4 @@
-"""Runs an executor with a queue, but without a consumer and a broker."""
+"""Runs an executor with a queue, but without a consumer or a broker."""
 
 import math
 import multiprocessing
@@ -22,8 +22,8 @@ from tests.harness.worker.desk import TP, Desk
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
-# The fork server imports this module and pytest, which the modules of handlers need, so
-# that each process of a test is ready immediately.
+# The fork server imports this module and pytest in advance, because the modules with
+# handlers need them. Each handler process is then ready immediately.
 multiprocessing.set_forkserver_preload([__name__, "pytest"])
 
 
@@ -45,16 +45,16 @@ class Awaiting:
 
 
 def fitting(executor, handle):
-    """Return the handler in the form that the executor calls."""
+    """Return the handler; for asyncio return it as a coroutine function."""
     return Awaiting(handle) if executor == "asyncio" else handle
 
 
 class CountingDecisions(Decisions):
     """
-    Decisions that count the calls of ``complete`` that are in progress.
+    Decisions that count how many calls of ``complete`` are in progress.
 
-    A record's events follow its count in ``KeptRecords``, so a thread that sees the new
-    count may have to wait for the events.
+    ``KeptRecords`` counts a record before the record's events are emitted, so a thread
+    that sees the new count may have to wait for the events.
     """
 
     def __init__(self, *given):
@@ -75,7 +75,7 @@ class CountingDecisions(Decisions):
 
 class ExecutorFixture(Desk):
     """
-    A :class:`Desk` that runs handlers as a worker does; a test calls the turns.
+    A :class:`Desk` that runs handlers as a worker does; the test calls each turn.
 
     Attributes:
         runner: the executor of the handlers.
@@ -89,17 +89,17 @@ class ExecutorFixture(Desk):
         self.runner = None
 
     def admit(self, count):
-        """Regain the partition, and admit its first records."""
+        """Lose and regain the partition, and admit its first records."""
         self.regain()
         return super().admit(count)
 
     def wait(self, condition, what):
         """
-        Call turns until a condition holds and no result is being completed.
+        Call turns until a condition holds and no call of ``complete`` is in progress.
 
         Raises:
-            HandlersCannotRunError: no handler can run any longer, so the condition
-            would never hold.
+            HandlersCannotRunError: no handler can run any more, so the condition would
+                never hold.
         """
 
         def turned():
@@ -123,7 +123,7 @@ class ExecutorFixture(Desk):
         self.wait(lambda: not self.kept.records, "all to be done or given up")
 
     def complaints(self):
-        """Return the reasons for which ``healthy()`` complains about the executor."""
+        """Return the complaints of ``healthy()`` about the executor."""
         engine = SimpleNamespace(
             kept=self.kept,
             polled_at=math.inf,
@@ -150,8 +150,8 @@ def executing(  # noqa: PLR0913 - a worker has many settings
     """
     Run handlers with these settings during the block.
 
-    The time limit for the start of a process is practically infinite, so that a busy
-    machine fails no test.
+    The time limit for the start of a process is practically infinite, so that no test
+    fails on a busy machine.
     """
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {

@@ -1,4 +1,4 @@
-"""Runs workers with the chosen broker, and waits for their results."""
+"""Runs workers on the chosen broker, and waits for their results."""
 
 import threading
 
@@ -34,7 +34,7 @@ class Running:
             self.error = error
 
     def wait_done(self, count, limit=LIMIT):
-        """Return once this many records are done."""
+        """Wait until this many records are done."""
         wait_for(
             lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
             f"{count} records done",
@@ -44,7 +44,7 @@ class Running:
         assert self.worker.stats().done >= count, self.error
 
     def wait_end(self, limit=LIMIT):
-        """Return once ``run`` has returned or raised."""
+        """Wait until ``run`` has returned or raised."""
         wait_for(
             lambda: not self._thread.is_alive(),
             "the end of the worker",
@@ -79,18 +79,18 @@ class Lab:
         return self.topic
 
     def other_topic(self):
-        """Create another topic of one partition."""
+        """Create another topic with one partition."""
         return self._make_topic(partitions=1)
 
     @property
     def producer(self):
-        """A producer without idempotence, because tests may break the broker."""
+        """A producer with idempotence disabled, because tests may break the broker."""
         if self._producer is None:
             self._producer = self._make_producer(enable_idempotence=False)
         return self._producer
 
     def produce(self, values, key=None):
-        """Write the values of each partition; return the number of records."""
+        """Write these values to the partitions; return the number of records written."""
         records = (
             {
                 "topic": self.topic,
@@ -127,7 +127,7 @@ class Lab:
         }
 
     def read(self, topic, count):
-        """Read this many records of a topic in a separate group."""
+        """Read this many records from a topic, in a separate group."""
         reader, found = self._make_consumer(topic, group=f"g-{topic}"), []
 
         def are_there():

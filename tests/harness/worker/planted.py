@@ -1,4 +1,4 @@
-"""Plants breaches in a worker, each of which the audit must detect."""
+"""Plants faults in a worker; the audit must detect each of them."""
 
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
@@ -7,7 +7,7 @@ from safeconsumer.worker.queue import Queue
 
 
 def commits_too_far(patch):
-    """Commit beyond a record whose handler still runs."""
+    """Make the worker commit beyond a record whose handler still runs."""
     commit_soon = ConsumerClient.commit_soon
 
     def further(client, marks, then):
@@ -19,7 +19,7 @@ def commits_too_far(patch):
 
 
 def keeps_no_order(patch):
-    """Start another task of a lane while a task of this lane runs."""
+    """Make the worker start a second task of a lane while the first one still runs."""
     note = Queue._note
 
     def note_and_go_on(queue, task):
@@ -32,7 +32,7 @@ def keeps_no_order(patch):
 
 
 def ignores_holds(patch):
-    """Start handlers of held records, too."""
+    """Make the worker start handlers for held records, too."""
     never = property(lambda _: False, lambda *_: None)
     patch.setattr(Epoch, "is_held", never)
     return "W10"

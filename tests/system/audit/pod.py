@@ -1,4 +1,4 @@
-"""Runs a pod of ``test_fleets``: a member of each named fleet, until stdin is closed."""
+"""Runs a pod for ``test_fleets``: a member of each named fleet, until stdin is closed."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer import Commit, Control, SafeConsumer, Worker
 
-# seconds between two seeks of the member that runs a worker
+# seconds between two seeks by the member that runs a worker
 _SEEKS = 3.0
 _SLOWLY = {"max_poll_records": 2, "max_partition_fetch_bytes": 1000}
 FLEETS = {
@@ -29,7 +29,7 @@ FLEETS = {
 
 class Pod:
     """
-    Runs a member of each fleet, each on its own thread.
+    Runs a member of each fleet, each member on its own thread.
 
     Args:
         plan: a mapping with the pod's ``number``, a ``folder`` for journals, ``topics``
@@ -75,7 +75,7 @@ class Pod:
             self._work(consumer)
             return
         while not self._over.is_set():
-            with suppress(KafkaError):  # the group continues without this commit
+            with suppress(KafkaError):  # the group goes on even if this commit fails
                 for _ in range(5):
                     consumer.poll(200)
                 if fleet != "automatic":
@@ -117,7 +117,7 @@ class Pod:
         ends.join()
 
     def _seek(self, consumer, worker):
-        # Seeks alternately back and forward while handlers run.
+        # Seeks back and forward alternately while handlers run.
         back = 10
         while not self._over.wait(_SEEKS):
             for tp in consumer.assignment():

@@ -1,4 +1,4 @@
-"""Runs fleets on Apache Kafka, kills their pods, and audits the journals."""
+"""Runs fleets on Apache Kafka, kills their pods, and audits their journals."""
 
 import json
 import threading
@@ -27,10 +27,11 @@ pytestmark = [
 
 PODS = PARTITIONS = 3
 ROUNDS = 6
-# Seconds between two kills; a broker's log cleaner checks for work every 15 s.
+# Seconds between two kills; for comparison, a log cleaner checks for work every 15 s.
 ROUND = 12.0
 KEYS = 7
-# Records of one transaction in each partition; an aborted transaction leaves a gap.
+# The number of records that each transaction writes to each partition; an aborted
+# transaction leaves a gap.
 PER_TURN = 10
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -41,7 +42,7 @@ COMPACTED = {
 
 class Fleets:
     """
-    The topics, their producers and the pods; a context manager.
+    The fleets' topics, their producers and their pods; a context manager.
 
     Attributes:
         topics: the topic of each fleet.
@@ -107,7 +108,7 @@ class Fleets:
             producer.send(topic, b"x", key=key, partition=at % PARTITIONS)
 
     def delete(self):
-        """Delete most records that the slow fleet has not read yet."""
+        """Delete most of the records that the slow fleet has not read yet."""
         tps = [TopicPartition(self.topics["deleted"], n) for n in range(PARTITIONS)]
         ends = self._admin.list_partition_offsets(dict.fromkeys(tps, -1))
         self._admin.delete_records({tp: max(0, ends[tp].offset - 30) for tp in tps})
@@ -115,7 +116,7 @@ class Fleets:
     # ------------------------------------------------------------ pods
 
     def start(self, number, groups=None):
-        """Start a pod with a member in each of these groups, by default one of each fleet."""
+        """Start a pod with a member in each of these groups, by default in every fleet's."""
         plan = {
             "number": number,
             "folder": str(self._folder),
@@ -134,7 +135,7 @@ class Fleets:
         self._pods[number].kill()
 
     def end(self):
-        """Stop all pods; return whether each has exited in time and without an error."""
+        """Stop all pods; return for each whether it exited in time and without an error."""
         for pod in self._pods.values():
             pod.begin_to_end()
         return [
@@ -144,7 +145,7 @@ class Fleets:
 
 
 def play(fleets):
-    """Kill a pod and delete records in each round; hold a group in some rounds."""
+    """In each round kill a pod and delete records; in some rounds also hold a group."""
     for number in range(ROUNDS):
         if number == 1:
             fleets.team.operator_holds("@all")
@@ -171,7 +172,7 @@ def events_of(folder):
 
 
 def widest_gap(folder):
-    """Return the largest number of consecutive offsets without a record."""
+    """Return the length of the longest run of offsets without a record."""
     holes = [(0, 0)]
     for one in (one for path in folder.glob("*.journal") for one in read(path).lines):
         if one.event == "deliver":
@@ -180,7 +181,7 @@ def widest_gap(folder):
 
 
 def named_by_others(folder):
-    """Return the journals whose commits other journals name."""
+    """Return the journals that other journals name in the notes of committed offsets."""
     journals = [read(path) for path in folder.glob("*.journal")]
     notes = {
         note.rpartition("#")[0]
@@ -196,7 +197,7 @@ def named_by_others(folder):
 
 
 def test_audit_passes_fleets_whose_pods_were_killed(kafka_broker, tmp_path):
-    """The audit passes each kind of fleet, and names a journal that the test deletes."""
+    """The audit passes every kind of fleet, and names a journal that the test has deleted."""
     folder = tmp_path / "journals"
     with Fleets(kafka_broker, folder) as fleets:
         play(fleets)

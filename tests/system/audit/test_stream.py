@@ -1,4 +1,4 @@
-"""Audits journals as streams: constant memory, and the entries around a violation."""
+"""Tests that the audit needs constant memory, and shows the entries around a violation."""
 
 import tracemalloc
 
@@ -21,7 +21,7 @@ def written(folder, *member):
 
 
 def test_audit_memory_does_not_grow_with_the_journal(tmp_path):
-    """Five times as many polls need almost the same memory, as they form one run."""
+    """Five times as many polls need almost the same memory, because they form one run."""
     peaks = []
     for polls in (1_000, 5_000):
         folder = tmp_path / str(polls)
@@ -36,11 +36,11 @@ def test_audit_memory_does_not_grow_with_the_journal(tmp_path):
 
 
 def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
-    """The output marks the entry that shows the violation, among the entries around it."""
+    """The output marks the entry that proves the violation, and shows others around it."""
     member = (
         MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
     )
-    member.resume()  # without targets, like resume(*paused()) if nothing is paused
+    member.resume()  # without targets, as in resume(*paused()) while nothing is paused
     member.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
     written(tmp_path, member)
     ended = run(tmp_path, "--partition", TP)

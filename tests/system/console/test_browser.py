@@ -31,7 +31,7 @@ from tests.harness.console.harness import (
 from tests.harness.group.team import settled
 from tests.harness.members import Polled
 
-# The pages behave the same with every kind of broker.
+# The pages behave in the same way with every kind of broker.
 pytestmark = [
     pytest.mark.any_broker,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -87,7 +87,9 @@ def test_hold_is_previewed_placed_extended_and_lifted(team, served, browser):
         check_readable(page, "history")
 
 
-def test_lift_of_anothers_hold_requires_typing_its_scope(team, served, browser):
+def test_lifting_a_hold_of_another_owner_requires_typing_its_scope(
+    team, served, browser
+):
     members = settled(team, "a")
     with Polled(*members), console(team, owner="bob") as other:
         until_settled(other, team.group, members=1, reporting=1)
@@ -152,7 +154,7 @@ def test_countdown_of_an_open_page_follows_the_brokers_clock(browser):
 
 
 def tab_to(page, wanted):
-    """Press Tab until the element with this text or id has the focus, visibly outlined."""
+    """Press Tab until the element with this text or id has a visible focus outline."""
     for _ in range(60):
         page.keyboard.press("Tab")
         found = page.evaluate(

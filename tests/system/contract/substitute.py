@@ -17,7 +17,7 @@ from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 
-# Upstream's test_package checks the name of the class.
+# Upstream's ``test_package`` checks the class's name.
 SafeConsumer.__name__ = "KafkaConsumer"
 
 for module, name, ours in (

@@ -1,11 +1,11 @@
 """
-Runs kafka-python's own consumer tests with our classes in place of its four classes.
+Runs kafka-python's own consumer tests with our classes in place of four of its classes.
 
 ``python -m tests.system.contract.upstream --source DIR`` needs pytest-mock, and a
 checkout of the tag nearest to the installed version. With ``--kafka java`` the program
-also runs upstream's consumer integration tests. ``--stock`` runs the same tests without
-substitution, for comparison. The program prints JSON, and fails unless exactly the
-tests that P13 excepts have failed.
+also runs upstream's consumer integration tests. For comparison, ``--stock`` runs the
+same tests with kafka-python's own classes. The program prints JSON. It fails unless
+exactly the tests fail that promise P13 excepts.
 """
 
 import argparse
@@ -48,16 +48,16 @@ EXCEPTED = MOVED | {
     _COMMITS + "send_offset_commit_request_success",
 }
 
-# Seconds for one run; the unit tests take ten seconds, the integration tests one or two
-# minutes.
+# The time limit for one run in seconds; the unit tests take ten seconds, the
+# integration tests one or two minutes.
 LIMIT = 900
 
 
 def main():
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
-        # Only the tests are copied: beside upstream's package they would test the
-        # checkout.
+        # Only the tests are copied, because beside upstream's package they would test
+        # that checkout.
         shutil.copytree(options.source / "test", Path(folder, "test"))
         reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
         if options.kafka:

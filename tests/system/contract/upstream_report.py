@@ -1,5 +1,5 @@
 """
-A pytest plugin that counts outcomes, and the objects of each of our classes.
+A pytest plugin that counts test outcomes, and the objects of each of our classes.
 
 ``python -m tests.system.contract.upstream`` uses the plugin. An environment variable
 names the file for the report.
@@ -46,7 +46,7 @@ for class_name, ours in CLASSES.items():
 
 
 def pytest_runtest_logreport(report):
-    """Count the outcome of a test's call, and of a setup or teardown that did not pass."""
+    """Count the outcome of a test's call, and each setup or teardown that did not pass."""
     if report.when == "call" or report.outcome != "passed":
         outcomes[report.outcome] += 1
         if report.failed:

@@ -1,4 +1,4 @@
-"""Tests members on other clients, with a broker that requires logins and ACLs."""
+"""Tests members on other clients with a broker that requires passwords and ACLs."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ WAIT = "60s"
 
 
 def frozen_later(story, name, protocol):
-    """Start an auto-committing member in its own process, which the test can freeze."""
+    """Start a member with auto-commit in its own process, which the test can freeze."""
     settings = {**settings_of(story.team, name, protocol), **login_of(story)}
     settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
     if protocol != NEWER:
@@ -55,7 +55,9 @@ def producing(story, over):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @PROTOCOLS
-def test_thawed_confluent_member_obeys_holds_and_commits_nothing_stale(story, protocol):
+def test_thawed_confluent_member_obeys_holds_and_commits_no_stale_offset(
+    story, protocol
+):
     """
     A frozen member loses its partitions, and regains some of them when it is thawed.
 
@@ -119,7 +121,7 @@ def test_thawed_confluent_member_obeys_holds_and_commits_nothing_stale(story, pr
 
 
 def obeys(story, member):
-    """Return whether a member reads and obeys a hold with its own login and ACLs."""
+    """Return whether a member reads and obeys a hold with its own credentials and ACLs."""
     wait_for(lambda: len(member.came) == 20, "the records")
     held = story.alice(
         "pause", story.team.topic, *OWNER, "--reason", "x", "--wait", WAIT
@@ -129,16 +131,16 @@ def obeys(story, member):
 
 
 @pytest.mark.contract("G3", "G9")
-def test_control_clients_use_the_members_login_and_rights_on_confluent_kafka(story):
-    """The test passes the login under librdkafka's setting names."""
+def test_control_clients_use_the_login_and_acls_of_the_member_on_confluent_kafka(story):
+    """The test passes the credentials under librdkafka's setting names."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
         assert obeys(story, member)
 
 
 @pytest.mark.contract("G3", "G9")
-def test_control_clients_use_the_members_login_and_rights_on_aiokafka(story):
-    """The test passes the login under aiokafka's setting names."""
+def test_control_clients_use_the_login_and_acls_of_the_member_on_aiokafka(story):
+    """The test passes the credentials under aiokafka's setting names."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
     names += ("sasl_plain_username", "sasl_plain_password")

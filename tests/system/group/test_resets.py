@@ -1,4 +1,4 @@
-"""Tests resets while a broker is killed; the nightly test repeats this for minutes."""
+"""Tests resets during which a broker is killed; the nightly test repeats this for minutes."""
 
 import itertools
 import random
@@ -17,8 +17,8 @@ MINUTES = 5
 
 @pytest.mark.contract("G10")
 @pytest.mark.usefixtures("time_to_look")
-def test_reset_during_a_broker_restart_moves_the_group_once(tmp_path):
-    """The killed broker is the coordinator, and the leader of all topics."""
+def test_reset_is_applied_once_during_a_broker_restart(tmp_path):
+    """The killed broker is the group's coordinator and the leader of all partitions."""
     chance = random.Random(3)  # noqa: S311 - a test draws
     with (
         JavaBroker() as broker,
@@ -33,10 +33,10 @@ def test_reset_during_a_broker_restart_moves_the_group_once(tmp_path):
 @pytest.mark.timeout(60 * MINUTES + 900)
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
-def test_reset_during_a_coordinator_failover_moves_the_group_once(
+def test_reset_is_applied_once_during_a_coordinator_failover(
     tmp_path, assignor, record_property
 ):
-    """The coordinator's broker is killed during the reset, and another one takes over."""
+    """The group's coordinator is killed during the reset, and another broker takes over."""
     chance = random.Random(assignor)  # noqa: S311 - a test draws
     end = time.monotonic() + 60 * MINUTES
     with (

@@ -1,4 +1,4 @@
-"""Prints a release's section of CHANGELOG.md; the argument is a tag such as v1.2.3."""
+"""Prints the section of CHANGELOG.md for a release; the argument is a tag such as v1.2.3."""
 
 import re
 import sys
@@ -18,8 +18,8 @@ def notes(tag, version, changelog):
     Return the changelog's section for the version in the tag.
 
     Raises:
-        NotReadyError: the package has another version, or the section is missing or
-        lacks a date or text.
+        NotReadyError: the package has another version, the section is missing, or the
+            section has no date or no text.
     """
     if tag != f"v{version}":
         message = f"the tag is {tag}, safeconsumer.__version__ is {version}"

@@ -20,7 +20,7 @@ def metadata_of(wheel):
 def test_pure_wheel_has_every_file_and_the_build_reports_an_unwanted_fallback(
     tmp_path, is_wanted
 ):
-    """The build has no compiler; in one case a variable disables the compiled decoder."""
+    """The build has no compiler; in one case an environment variable disables the decoder."""
     pure = {"SAFECONSUMER_PURE_PYTHON": "1" if is_wanted else "0"}
     wheel, output = build(tmp_path, "wheel", PATH="", **pure)
     assert package_in(wheel) == files_below("safeconsumer")

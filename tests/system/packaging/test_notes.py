@@ -41,7 +41,7 @@ def test_changelog_starts_with_the_packages_version():
 
 
 def test_no_changelog_section_repeats_an_entry():
-    """Merging two branches that both add an entry may duplicate the entry."""
+    """If two branches add the same entry, their merge may contain the entry twice."""
     for section in re.split(r"^## ", CHANGELOG.read_text("utf-8"), flags=re.MULTILINE):
         version, *lines = section.splitlines()
         entries = [one.split(". ")[0] for one in lines if one.startswith("- ")]

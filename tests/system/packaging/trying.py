@@ -1,8 +1,8 @@
 """
-Tries a wheel that is installed without extras; the arguments are WHEEL and PYTHON.
+Tries out a wheel that is installed without extras; the arguments are WHEEL and PYTHON.
 
 PYTHON is the interpreter of an environment with only the wheel and its dependencies.
-The wheel includes the embedded broker of README's example.
+The wheel includes the embedded broker that README's example starts.
 """
 
 import os

@@ -28,23 +28,23 @@ from tests.harness.waiting import retried
 from tests.system.soak.settings import ASSIGNORS, GROUP, MEMBER
 from tests.system.soak.stock import StockConsumer
 
-_START = 300.0  # seconds within which a broker must answer a starting member
+_START = 300.0  # seconds in which a broker must answer a member that starts
 _PATTERN = "^soak-.*"
 
 
 class Host:
-    """The clock, the random draws and the constants of a program in a real process."""
+    """The clock, the random draws and the constants for a program in a real process."""
 
     batches = (7, 50, 200)
     closing_ms = 3000
     tolerated = (KafkaError,)
-    working = 0.2  # seconds; the longest processing of one poll's records
+    working = 0.2  # maximum seconds that processing one poll's records takes
 
     def __init__(self, seed, *, is_ours):
         self.rng, self.serial = random.Random(seed), count()  # noqa: S311 - repeatable draws
         self.sleep = time.sleep
-        # Without the lock, calls that were pending during a freeze would overlap. The
-        # audit cannot judge a hold whose pause overlaps with a resume.
+        # Without the lock, calls that were pending while the process was frozen would
+        # overlap. The audit cannot judge a hold whose pause overlaps with a resume.
         self.ordering = threading.Lock()
         self._is_ours = is_ours
 
@@ -53,14 +53,14 @@ class Host:
         return time.monotonic()
 
     def beside(self, member, call):
-        """Make a call on a new thread; kafka-python's consumer must not leave its thread."""
+        """Make a call on a new thread; for kafka-python's consumer, on the polling thread."""
         if not self._is_ours:
             member.todo.append(call)
         elif member.consumer is not None:
             threading.Thread(target=_made, args=(member, call), daemon=True).start()
 
     def listener(self, _book):
-        """Return no listener, because the consumer's journal has the assignments."""
+        """Return no listener, because the consumer journals its assignments itself."""
 
     def worker_settings(self):
         return {
@@ -103,13 +103,13 @@ class Book:
         self._journal.write("error", {"what": text[:300]})
 
     def log(self, _line):
-        """Do nothing, because the journal has the calls."""
+        """Do nothing, because the consumer journals its calls itself."""
 
     def delivered(self, tp, offsets):
-        """Do nothing, because the journal has the records."""
+        """Do nothing, because the consumer journals the delivered records itself."""
 
     def begins(self, _tp, _offset):
-        """Return a function without effect, because the journal has the handlers' records."""
+        """Return a function without effect, because the worker journals its handlers."""
         return bool
 
     left = look = log

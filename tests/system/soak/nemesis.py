@@ -20,7 +20,7 @@ from tests.system.soak.settings import GROUP, PARTITIONS, TOPICS
 _LEAVING = 40.0
 """The seconds for leaving; on a busy machine a worker waits up to 25 for handlers."""
 
-_LIFTING = 120.0  # seconds to lift group holds; a broker's restart takes up to 60
+_LIFTING = 120.0  # seconds to lift group holds; a broker restart takes up to 60
 _TURN = 0.1
 _REPORT_EVERY = 10.0
 _WIDE_SCOPES = {
@@ -28,16 +28,15 @@ _WIDE_SCOPES = {
     **dict.fromkeys(("re:soak-.*", "re:soak-(orders|returns)", "re:.*-audit"), 1.3),
     "@all": 2.0,
 }
-_SHARE_OF_PARTITIONS = 0.4  # of all drawn scopes
+_SHARE_OF_PARTITIONS = 0.4  # among all scopes that are drawn
 
 
 class MemberProcess:
     """
-    The nemesis's handle of a member, which runs ``tests/system/soak/member.py``.
+    The nemesis's handle for a process that runs ``tests/system/soak/member.py``.
 
     Attributes:
-        holds: the owners and scopes of the holds that the member must have placed and
-            not lifted.
+        holds: the owners and scopes of the holds that the member should have in force.
     """
 
     is_calm = False
@@ -47,7 +46,7 @@ class MemberProcess:
         self.holds = []
 
     def call(self, method, *given):
-        """Let the program make a call between two polls, unless it runs a Worker."""
+        """Let the program make a call between two polls; do nothing if it runs a Worker."""
         if not self.is_worker:
             self._tell("call", method, *given)
 
@@ -64,7 +63,7 @@ class MemberProcess:
 
 class SoakNemesis(Nemesis):
     """
-    A churn of real processes; the context manager kills them.
+    A churn of real processes; leaving the context manager kills them.
 
     Only one thread may use the object.
 
@@ -90,7 +89,7 @@ class SoakNemesis(Nemesis):
         self.crashed, self.stuck = [], []
         self._settings, self._cluster, self._producer = settings, cluster, producer
         self._journal = JournalWriter(settings.journals, member="nemesis")
-        self._open = {}  # the targets of unhealed faults, by number
+        self._open = {}  # the targets of faults that have not ended, by number
         self._timers, self._serial = [], count()
         self._starts, self._free_names = 0, deque()
         self._names = (f"m{number}" for number in count(1))
@@ -115,10 +114,10 @@ class SoakNemesis(Nemesis):
 
     def weights(self):
         """
-        Return the calls and faults that may be drawn, and the weight of each.
+        Return the calls and faults that may be drawn, each with its weight.
 
-        Faults of brokers are rare, because a broker starts slowly. Faults that make the
-        group rebalance are common.
+        Broker faults are rare, because a broker starts slowly. Faults that cause a
+        rebalance are common.
         """
         weights = {
             self.pause: 8,
@@ -148,7 +147,7 @@ class SoakNemesis(Nemesis):
         return time.monotonic()
 
     def sleep(self, seconds):
-        """Wait; heal due faults and kill overdue members during that time."""
+        """Wait; meanwhile heal faults that are due, and kill members that are overdue."""
         end = self.now + seconds
         while True:
             self._tend()
@@ -185,7 +184,7 @@ class SoakNemesis(Nemesis):
     # Members
 
     def started(self):
-        """Start a new member, or one with the name of a member that has left."""
+        """Start a new member; reuse the name of a member that has left, if there is one."""
         name = self._free_names.popleft() if self._free_names else next(self._names)
         if self._starts >= self.at_first:
             self._fault("join", name)
@@ -223,7 +222,7 @@ class SoakNemesis(Nemesis):
         return self._begun(one.name)
 
     def stop(self, one):
-        """Tell a member to leave; a later turn kills the member if it does not."""
+        """Tell a member to leave; it is killed later if it does not leave in time."""
         self._fault("leave", one.name)
         self._let_leave(one)
 
@@ -242,7 +241,7 @@ class SoakNemesis(Nemesis):
             self._fault("freeze", one.name, seconds, one.process.thaw)
 
     def calm(self, one):
-        """Let a member lift its holds and place no more."""
+        """Let a member lift its holds and place no more holds."""
         self._is_draining = one.is_calm = True
         one.call_beside("calm_down")
 
@@ -287,7 +286,7 @@ class SoakNemesis(Nemesis):
     # Faults
 
     def _fault(self, kind, target, seconds=0.0, heal=None):
-        """Write a fault to the journal, and heal it after ``seconds``."""
+        """Write a fault to the journal, and schedule its end after ``seconds``."""
         self.faults += 1
         number = self.faults
         fields = {"kind": kind, "targets": [target], "seconds": seconds}
@@ -304,7 +303,7 @@ class SoakNemesis(Nemesis):
         self._later(seconds, healed)
 
     def heal(self):
-        """Heal all faults; return once all are healed."""
+        """End all faults; return once every fault has ended."""
         while self._timers:
             heapq.heappop(self._timers)[2]()
             time.sleep(_TURN / 2)
@@ -324,7 +323,7 @@ class SoakNemesis(Nemesis):
         self._group.close()
 
     def finish(self):
-        """Let all members leave, and wait until they have left."""
+        """Tell all members to leave, and wait until they have left."""
         self.forget_ended()
         for one in self.members:
             self._let_leave(one)

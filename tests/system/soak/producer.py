@@ -1,4 +1,4 @@
-"""Writes to every partition, and journals each record that all replicas have."""
+"""Writes to every partition, and journals each record once all replicas have it."""
 
 import threading
 from collections import defaultdict
@@ -28,15 +28,15 @@ class Producer:
 
     Attributes:
         acknowledged: the number of records that all replicas have.
-        unanswered: the number of records without a response one minute after the last
-            write.
+        unanswered: the number of records that no broker has acknowledged one minute
+            after the last write.
     """
 
     def __init__(self, bootstrap, rate, journals):
         self.acknowledged = self.unanswered = 0
         self._count = round(rate * _BURST)
         self._journal = JournalWriter(journals, member="producer")
-        self._offsets = defaultdict(list)  # acknowledged but unjournaled offsets
+        self._offsets = defaultdict(list)  # acknowledged, not yet journaled
         self._client = confluent_kafka.Producer(
             {**_SETTINGS, "bootstrap.servers": bootstrap}
         )
@@ -45,7 +45,7 @@ class Producer:
         self._thread.start()
 
     def end(self):
-        """Stop writing, and wait for the responses to all records."""
+        """Stop writing, and wait until all records are acknowledged or the time is up."""
         self._over.set()
         self._thread.join()
 

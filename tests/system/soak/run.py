@@ -61,8 +61,8 @@ def soak(settings):
 
 
 def _started(stack):
-    # The ports were free when they were chosen, but another process may bind one before
-    # a broker does.
+    # The ports were free when they were chosen, but another process may bind one of
+    # them before the broker does.
     for _ in range(_TRIES - 1):
         with contextlib.suppress(RuntimeError):
             return stack.enter_context(Cluster())
@@ -77,16 +77,16 @@ def _create_topics(cluster):
 
 def _left_after(cluster, limit):
     """
-    Wait until the group has committed all records; return the number of missing ones.
+    Wait until the group has committed all records; return how many are missing.
 
     Args:
         cluster: the brokers.
-        limit: the longest time without progress, in seconds. A backlog on a slow
-            machine is not a loss.
+        limit: the longest time without progress, in seconds. Progress extends the wait,
+            because a backlog on a slow machine is not a loss.
 
     Returns:
-        The records by partition; empty if all are committed, ``{"?": inf}`` without a
-        response.
+        The number of missing records by partition. The result is empty if all records
+        are committed, and ``{"?": inf}`` if no broker responded.
     """
     left = _left(cluster)
     least, since = math.inf, time.monotonic()
@@ -105,7 +105,7 @@ def _left(cluster):
         with closing(KafkaConsumer(**settings)) as asking:
             ends = asking.end_offsets(tps)
             done = {tp: asking.committed(tp) or 0 for tp in tps}
-    except (KafkaError, TimeoutError):  # a broker is down or slow
+    except (KafkaError, TimeoutError):  # a broker is down or responds slowly
         return _UNKNOWN
     return {
         f"{tp.topic}:{tp.partition}": ends[tp] - done[tp]

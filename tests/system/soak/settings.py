@@ -14,7 +14,8 @@ TOPICS = ("soak-orders", "soak-returns", "soak-audit")
 PARTITIONS = 12
 GROUP = "soakers"
 
-# The smallest timeout with which the group detects a frozen member between two faults.
+# The session timeout is so short that the group detects a frozen member before the next
+# fault.
 MEMBER = {
     "session_timeout_ms": 3000,
     "heartbeat_interval_ms": 300,
@@ -25,7 +26,7 @@ MEMBER = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "max_poll_records": 200,
-    "consumer_timeout_ms": 200,  # the timeout of a program's poll
+    "consumer_timeout_ms": 200,  # the longest time that a program's poll waits
 }
 ASSIGNORS = {
     "range": RangePartitionAssignor,

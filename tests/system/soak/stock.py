@@ -1,4 +1,4 @@
-"""Wraps kafka-python's own consumer: journals its calls, and keeps holds by owner."""
+"""Wraps kafka-python's own consumer, journals its calls, and keeps a list of its holds."""
 
 from kafka import ConsumerRebalanceListener
 
@@ -10,11 +10,11 @@ from tests.harness.scopes import covers
 
 class StockConsumer(ConsumerRebalanceListener):
     """
-    A stock consumer in a program that keeps a list of its holds.
+    A stock consumer, as a program uses it that keeps its own list of holds.
 
-    A hold pauses the partitions that are assigned at that time. A resume skips the
+    A hold pauses the partitions that are assigned when it is placed. A resume skips the
     partitions that another hold on the list covers. Partitions that are assigned later
-    flow.
+    are not paused.
     """
 
     def __init__(self, consumer, journal, group):
@@ -37,7 +37,7 @@ class StockConsumer(ConsumerRebalanceListener):
         self.pause("@all", owner=owner, for_=for_, lifetime=None)
 
     def pause(self, scope, *, owner, for_, lifetime):
-        del for_, lifetime  # with this client a soak places no holds with limits
+        del for_, lifetime  # a soak places no holds with time limits on this client
         with self._recorder.calling("pause", {"scopes": [scope], "owner": owner}):
             self._holds.add((scope, owner))
             self._consumer.pause(*self._assigned(scope))

@@ -8,12 +8,12 @@ from tests.system.soak.settings import parsed
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
-def test_twenty_faults_break_no_promise(tmp_path):
+def test_twenty_faults_do_not_break_any_promise(tmp_path):
     limits = ["--minutes", "2", "--faults", "20", "--seed", "8", "--rate", "200"]
     settings = parsed([*limits, "--out", str(tmp_path / "soak")])
     result = soak(settings)
     assert result["violations_total"] == 0, settings.out
-    # On a busy machine members may not leave in time, and are then killed.
+    # On a busy machine a member may not leave in time and is then killed.
     stuck = [f"{name} did not leave in time" for name in result["stuck"]]
     assert result["unknown"] == stuck
     assert result["left"] == {}

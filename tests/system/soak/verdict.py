@@ -1,4 +1,4 @@
-"""Lets ``safeconsumer audit`` judge a soak, and counts events in the journals."""
+"""Lets ``safeconsumer audit`` judge a soak, and counts the events in its journals."""
 
 import json
 import math
@@ -9,23 +9,24 @@ from tests.harness.audit.journals import read
 from tests.harness.processes import ran
 from tests.harness.program import command
 
-# A resume may be delayed by a frozen broker and then by a rebalance.
+# A frozen broker and then a rebalance may delay the effect of a resume.
 _PATIENCE = "60s"
 _CLOCKS = "0.5s"  # all processes share one machine
 _LIMIT = 3600.0
 
 
 def write_history(settings, bootstrap):
-    """Write the history of holds to a file, once the operator has stopped."""
+    """Write the history of the group's holds to a file, after the operator has stopped."""
     where = ("--bootstrap", bootstrap, "-o", "json")
     ended = ran(*command("history", *where), timeout=_LIMIT, check=True)
-    # Brokers report times only with records, but the stopped operator writes no more.
+    # The broker's time is known only from records, and the stopped operator writes no
+    # more records. The history is therefore valid without an end.
     document = {**json.loads(ended.stdout), "until": math.inf}
     settings.history.write_text(json.dumps(document))
 
 
 def judged(settings, done):
-    """Return the result of a soak; also write it, and the audit's report, to files."""
+    """Return the result of a soak; also write the result and the audit's report to files."""
     status, rows = _audited(settings)
     violations = Counter()
     for row in rows:

@@ -1,9 +1,9 @@
 """
 ``python -m tests.system.spark.guest``: shares the JVM of another Python process.
 
-As in Zeppelin and Livy, environment variables with pyspark's own names contain the port
-and the secret of a py4j gateway. The guest reads commands as lines of JSON, and prints
-one line of JSON for each.
+As in Zeppelin and Livy, the port and the secret of a py4j gateway are in environment
+variables that pyspark itself reads. The guest reads each command as a line of JSON, and
+prints a line of JSON in response.
 """
 
 import json
@@ -14,7 +14,7 @@ from safeconsumer.errors import SparkSetupError
 
 
 class Guest:
-    """A program with the host's session, and perhaps a new session in the host's JVM."""
+    """A program that uses the host's session, or a new session in the host's JVM."""
 
     def __init__(self):
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415  if installed
@@ -31,7 +31,7 @@ class Guest:
         self.controller = None
 
     def register(self, *, is_new):
-        """Register the host's session or a new one; return the reason for a refusal."""
+        """Register the host's session or a new session; return why it was refused, or ""."""
         if is_new:
             self.session = self.session.newSession()
         try:
@@ -41,7 +41,7 @@ class Guest:
         return ""
 
     def start(self, options, folder):
-        """Start a query to Parquet; store the session where the host can find it."""
+        """Start a query that writes Parquet; store the session where the host can find it."""
         frame = self.session.readStream.format("safekafka").options(**options).load()
         written = frame.writeStream.format("parquet").options(
             path=f"{folder}/data", checkpointLocation=f"{folder}/checkpoint"

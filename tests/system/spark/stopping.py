@@ -1,5 +1,5 @@
 """
-Stops a session while a stream is idle: ``python -m tests.system.spark.stopping``.
+Stops a Spark session while a stream is idle: ``python -m tests.system.spark.stopping``.
 
 Before the stop, a decision hangs during some triggers. The program prints the results.
 """
@@ -15,7 +15,7 @@ _TRIGGERS = 20
 
 
 def main(bootstrap, topic):
-    """Run a stream, let it hang, stop the session, and start another in the same JVM."""
+    """Run a stream, let it hang, stop the session, and start another session in the JVM."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def main(bootstrap, topic):
 
 
 def stop_in_a_plan(spark, bootstrap, topic):
-    """Stop a query while Python decides its next batch."""
+    """Stop a query while Python decides on its next batch."""
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
     go, asked, real = threading.Event(), set[str](), Stream.plan
@@ -68,7 +68,7 @@ def stop_in_a_plan(spark, bootstrap, topic):
 
 
 def stop_under_a_stream(spark):
-    """Start a session before an earlier stream is closed, and another one afterwards."""
+    """Start a session before an earlier stream is closed, and another session afterwards."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.bridge import Bridge  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Tests the audit as a Spark job over raw journals, and journals as tables."""
+"""Tests the audit as a Spark job on raw journals, and queries of journals as tables."""
 
 import json
 import os
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def fleets(folder):
-    """Write all fleets and 20 random ones, each with its own topic; return their holds."""
+    """Write all fleets and 20 random fleets, each with its own topic; return their holds."""
     folder.mkdir()
     spans = []
     makes = [make() for make in (*BAD, *GOOD)]
@@ -49,7 +49,7 @@ def fleets(folder):
 
 
 def drawn(chance):
-    """Return a fleet whose members at random use three partitions correctly or not."""
+    """Return a random fleet whose members use three partitions, correctly or not."""
     tps = [f"orders:{number}" for number in range(3)]
     fleet = [MemberJournal(name, at=1000 + chance.random()) for name in "ab"]
     at = dict.fromkeys(tps, 0)
@@ -77,7 +77,7 @@ def drawn(chance):
 
 
 def test_audit_on_spark_gives_the_rows_of_an_audit_in_one_process(tmp_path, spark):
-    """S5: the rows of all fleets and the number of journals are the same on Spark."""
+    """S5: on Spark, the rows for all fleets and the number of journals are the same."""
     folder = tmp_path / "fleets"
     control = fleets(folder)
     with SparkJournals(spark, [f"file:{folder}/"]) as found:
@@ -91,10 +91,10 @@ def test_audit_on_spark_gives_the_rows_of_an_audit_in_one_process(tmp_path, spar
     assert len(at_random) > 10, "random fleets also break promises"
 
 
-def test_audit_on_spark_treats_parts_copies_and_broken_journals_like_one_process(
+def test_audit_on_spark_treats_parts_copies_and_broken_journals_as_one_process_does(
     tmp_path, spark
 ):
-    """The audit names unreadable journals, and judges the readable ones."""
+    """The audit names the unreadable journals, and judges all others."""
     folder = tmp_path / "fleet"
     kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
     for partition in range(5):
@@ -108,7 +108,7 @@ def test_audit_on_spark_treats_parts_copies_and_broken_journals_like_one_process
     given = [
         str(folder),
         str(folder / "cut.journal"),
-    ]  # both paths name it
+    ]  # both paths name this journal
     whole = load([folder]).judged(Settings())
     with SparkJournals(spark, given) as found:
         assert (found.judged(Settings()), len(found)) == (whole, 2)
@@ -131,7 +131,7 @@ def test_audit_on_spark_treats_parts_copies_and_broken_journals_like_one_process
 def test_audit_on_spark_judges_the_drivers_journals_together_with_the_files(
     tmp_path, spark
 ):
-    """A2: a journal of the driver, which lists the topic's records, shows a loss."""
+    """A2: a journal in the driver that lists the topic's records proves a loss."""
     one = MemberJournal().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
@@ -194,7 +194,7 @@ def test_journals_can_be_queried_as_tables(tmp_path, spark):
 
 
 def test_audit_on_spark_judges_holds_of_a_group_by_a_history_file(tmp_path, spark):
-    """G2: the output of ``safeconsumer history -o json`` has the times of the holds."""
+    """G2: the times of the holds come from the output of ``safeconsumer history -o json``."""
     journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     )
@@ -222,7 +222,7 @@ def test_audit_on_spark_judges_holds_of_a_group_by_a_history_file(tmp_path, spar
 def test_examples_for_the_audit_on_spark_print_the_pages_output(
     tmp_path, spark, capsys
 ):
-    """One example queries tables; one reads each new part once, and judges all parts."""
+    """One example queries tables; another reads each new part once, and judges all parts."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
     folder = written(tmp_path / "journals", FLEETS["a1"]())
@@ -246,7 +246,7 @@ def test_examples_for_the_audit_on_spark_print_the_pages_output(
 def test_executors_run_the_programs_python_only_if_it_is_set(
     tmp_path, *, is_python_set
 ):
-    """Without the page's setting, PATH's python3 lacks a package, which an error names."""
+    """Without the page's setting PATH's python3 runs; an error names a package it lacks."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))
@@ -269,7 +269,7 @@ def test_executors_run_the_programs_python_only_if_it_is_set(
 
 
 def test_builder_makes_executors_run_the_current_python_by_default(monkeypatch):
-    """A value of PYSPARK_PYTHON in the environment stays in force."""
+    """If the environment already has a value for PYSPARK_PYTHON, the value stays."""
     monkeypatch.setenv("PYSPARK_PYTHON", "another")
     safe.builder(connector.folder())
     assert os.environ["PYSPARK_PYTHON"] == "another"

@@ -1,4 +1,4 @@
-"""Tests a standalone cluster with processes for a master and two workers."""
+"""Tests streams on a standalone cluster with a master process and two worker processes."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def running(log, *arguments):
 
 @frozen
 class Cluster:
-    """The address of a master, and the parent of its workers' folders."""
+    """The address of a master, and the folder that contains its workers' folders."""
 
     address: str
     folder: Path
@@ -48,7 +48,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Lend a cluster with two workers of one core each, which all tests share."""
+    """Start and yield a cluster with two one-core workers, which all tests share."""
     folder = tmp_path_factory.mktemp("cluster")
     port, log = reserved_port(), folder / "master.log"
     address = f"spark://127.0.0.1:{port}"
@@ -82,7 +82,7 @@ def test_archive_example_runs_on_a_cluster(lake, cluster, tmp_path, operator):
     )
     command = [str(Path(sys.executable).with_name("spark-submit"))]
     command += ["--master", cluster.address, "--conf", "spark.cores.max=2"]
-    # No task starts before both workers have executors.
+    # With this setting no task starts before both workers have executors.
     command += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
     command += ["--jars", safe.jars(connector.folder()), str(tmp_path / "archive.py")]
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -94,7 +94,7 @@ def test_archive_example_runs_on_a_cluster(lake, cluster, tmp_path, operator):
 
 
 def executors_of(folder):
-    """Return the executors' processes, which run in the folders of this test's workers."""
+    """Return the processes of executors, which run in the folders of this test's workers."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -110,7 +110,7 @@ def executors_of(folder):
 
 @pytest.mark.contract("S2")
 def test_batch_is_completed_after_its_executors_are_killed(lake, cluster, monkeypatch):
-    """S2: new executors repeat the half-done tasks of two killed executors, once."""
+    """S2: new executors repeat, once, the tasks that two killed executors left unfinished."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     lake.produce_both(100)
     driven = Driven(lake, cluster.address)

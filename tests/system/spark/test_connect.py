@@ -1,4 +1,4 @@
-"""Tests the pure Python source (S9) through a Spark Connect server without any jar."""
+"""Tests the pure Python source (S9) on a Spark Connect server without additional jars."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def server(quick, tmp_path_factory):  # noqa: ARG001 - must precede the JVM
 
 @pytest.fixture
 def far(server, kafka_broker, tmp_path):
-    """Lend topics and a folder to a client of the server."""
+    """Yield a lake whose session is a client of the server."""
     made = Lake(server.session(), kafka_broker, tmp_path, partitions=2)
     yield made
     for query in made.spark.streams.active:
@@ -40,7 +40,7 @@ def far(server, kafka_broker, tmp_path):
 
 @pytest.mark.contract("S9")
 def test_group_hold_stops_a_stream_of_a_connect_client(far, operator):
-    """A run under a hold finishes; the run after the lift writes the rows once."""
+    """A run during the hold finishes; the run after the lift writes the held rows once."""
     given = operator.options()
     far.produce_both(30)
     far.run(**given)
@@ -59,7 +59,7 @@ def test_group_hold_stops_a_stream_of_a_connect_client(far, operator):
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
 def test_foreach_batch_receives_no_row_of_a_held_topic(far, operator):
-    """The server runs the function in a Python process, one batch at a time."""
+    """The server runs the function in a Python process, once for each batch."""
     from pyspark.errors.exceptions.connect import (  # noqa: PLC0415  if installed
         SparkException,
     )
@@ -68,7 +68,8 @@ def test_foreach_batch_receives_no_row_of_a_held_topic(far, operator):
         frame = far.stream(operator.options()).select("topic", "partition", "offset")
         written = frame.writeStream.foreachBatch(Writing(far.data))
         written = written.option("checkpointLocation", str(far.checkpoint))
-        # Spark gives that process ten seconds, which are not enough on a busy machine.
+        # Spark gives that process ten seconds to start, which is not enough on a busy
+        # machine.
         query = retried(written.trigger(availableNow=True).start, SparkException)
         assert query.awaitTermination(LIMIT)
         return sink.folder_rows(far.data)
@@ -87,7 +88,7 @@ def test_foreach_batch_receives_no_row_of_a_held_topic(far, operator):
 def test_python_source_and_official_source_can_share_a_checkpoint(
     far, spark, controller
 ):
-    """Three sources use one schema and one checkpoint, and lose or repeat no record."""
+    """Three sources share a schema and a checkpoint, and do not lose or repeat any record."""
     client = far.spark
     for include in ("true", "false"):
         given = {"includeHeaders": include}
@@ -115,7 +116,7 @@ def test_python_source_and_official_source_can_share_a_checkpoint(
 
 @pytest.mark.nightly
 def test_stopped_query_of_a_connect_client_reports_its_stop(far, operator):
-    """Spark stops the planning process by a signal, without calling the source."""
+    """Spark stops the planning process with a signal and does not call the source first."""
     given = operator.reporting()
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **given)
@@ -145,7 +146,7 @@ def pause(operator, scope, patience):
 def test_hold_during_a_batch_is_quiet_only_once_that_batch_has_finished(
     far, operator, tmp_path
 ):
-    """Spark commits a batch only after the next plan, so a commit does not show its end."""
+    """Spark commits a batch only after the next plan, so its commit does not mark its end."""
     (tmp_path / "go").touch()
     far.produce_both(10)
     from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
@@ -155,7 +156,7 @@ def test_hold_during_a_batch_is_quiet_only_once_that_batch_has_finished(
     (tmp_path / "go").unlink()
     far.produce_both(10)
     until((tmp_path / "in-the-middle").exists, query)
-    far.produce_both(5)  # beyond the end of this batch
+    far.produce_both(5)  # beyond the end of the running batch
     command = pause(operator, far.orders, "10m")
     with operator.looking() as look, Process(command) as pausing:
         until(lambda: "a batch that was planned" in look(far.orders)[1], query)
@@ -173,7 +174,7 @@ def test_hold_during_a_batch_is_quiet_only_once_that_batch_has_finished(
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
 def test_query_outlives_its_connect_client(server, far, operator):
-    """The query keeps running in the server, and another client can use its session."""
+    """The query keeps running on the server, and another client can use its session."""
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **operator.options())
     until(lambda: far.rows() == far.produced(), query)
@@ -227,9 +228,9 @@ def is_in_a_batch(lake):
 
 def kill_in_batches(server, lakes, **given):
     """
-    Run queries until each has finished a batch and is in another; kill the server.
+    Run queries until each has finished a batch and has begun another; kill the server.
 
-    The function returns the number of queries that were in a batch.
+    The function returns the number of queries that were running a batch at the kill.
     """
     before = {lake: batches(lake)[1] for lake in lakes}
     queries = KeptQueries(lakes, trigger={"processingTime": "0 seconds"}, **given)
@@ -242,7 +243,8 @@ def kill_in_batches(server, lakes, **given):
     def are_in_batches():
         return queries.revive() and all(map(is_in_a_batch, lakes))
 
-    # Each check sends requests to the server, which is busy while the queries start.
+    # The pause is long, because each check sends requests to the server, which is busy
+    # while the queries start.
     limits = {"limit": LIMIT, "seen": server.log}
     wait_for(have_ended_one, "a batch of each query", pause=1.0, **limits)
     wait_for(are_in_batches, "all in a batch", **limits)
@@ -256,7 +258,7 @@ def kill_in_batches(server, lakes, **given):
 def test_killing_the_server_during_20_batches_loses_no_record(
     server, kafka_broker, operator, tmp_path
 ):
-    """A new run repeats interrupted batches in full, even if topics are held by then."""
+    """A new run repeats interrupted batches in full, even if their topics are now held."""
     given = operator.options()
     client, rounds = server.session(), []
     folders = [tmp_path / str(number) for number in range(3)]

@@ -48,7 +48,7 @@ def follow(spark, operator, timeout=10.0, **properties):
 
 @pytest.mark.contract("S1")
 def test_every_plan_obeys_all_acknowledged_holds_and_lifts(following, operator):
-    """S1: the plan after each of 100 holds and 100 lifts obeys the change."""
+    """S1: the test places and lifts a hold 100 times, and each next plan obeys the change."""
     for _ in range(100):
         operator.hold("orders")
         assert following.current_holds().covers(("orders", 0))
@@ -58,7 +58,7 @@ def test_every_plan_obeys_all_acknowledged_holds_and_lifts(following, operator):
 
 @pytest.mark.nightly
 def test_recreated_holds_topic_is_read_from_its_start(following, operator):
-    """The new topic is longer than the old one; a hold that it lacks stays in force."""
+    """The new topic has more records than the old; a hold that it lacks stays in force."""
     operator.hold("orders")
     assert following.current_holds().covers(("orders", 0))
     operator.team.broker.delete_topic(operator.topic)
@@ -77,7 +77,7 @@ def test_recreated_holds_topic_is_read_from_its_start(following, operator):
 
 @pytest.mark.contract("S8")
 def test_deleted_topic_does_not_hide_offsets_and_ids_of_other_topics(spark, operator):
-    """A missing partition of an existing topic does not hide them either."""
+    """A missing partition of an existing topic does not hide other offsets and ids either."""
     bootstrap = {"bootstrap.servers": operator.team.broker.bootstrap}
     cluster = JavaClients(spark.sparkContext._gateway.jvm, bootstrap).cluster()
     names = [operator.topic, "deleted"]
@@ -97,7 +97,7 @@ def secured():
 
 @pytest.mark.skipif(choice.why_no_java() is not None, reason="its own broker is Java")
 def test_stream_reads_the_control_topics_with_its_own_login(spark, secured):
-    """Without the ACLs an error names the unreadable topic; no error has the password."""
+    """Without ACLs an error names the unreadable topic; no error contains the password."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     known = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     mine = f'{login} username="member" password="{PASSWORDS["member"]}";'
@@ -125,7 +125,7 @@ def test_stream_reads_the_control_topics_with_its_own_login(spark, secured):
 
 @pytest.mark.nightly
 def test_missing_control_topics_hold_all_partitions(lake, operator):
-    """S4: the query's progress names the missing topic; the query reads once it exists."""
+    """S4: the query's progress names the missing topic; once it exists, the query reads."""
     options = operator.options()
     options["holds.topic"] = late = f"late-{operator.topic}"
     options["holds.controlTimeoutMs"] = "1000"
@@ -141,7 +141,7 @@ def test_missing_control_topics_hold_all_partitions(lake, operator):
 @pytest.mark.contract("S5")
 @pytest.mark.nightly
 def test_audit_judges_a_stream_by_its_checkpoint(lake, operator, monkeypatch):
-    """The audit finds the batches that the official source has read from a held topic."""
+    """The audit reports the batches that the official source has read from a held topic."""
     lake.produce_both(5)
     lake.run(**operator.options())
     operator.hold(lake.orders)
@@ -181,8 +181,8 @@ def ends(query):
 
 @pytest.mark.nightly
 @pytest.mark.contract("G10")
-def test_reset_names_the_groups_stream_and_does_not_move_it(lake, operator):
-    """The reset moves the group's member; ``wait moved`` does not wait for the stream."""
+def test_reset_names_the_stream_of_the_group_but_does_not_reset_it(lake, operator):
+    """The reset sets the member's offsets; ``wait moved`` does not wait for the stream."""
     team, topic, alice = operator.team, lake.orders, ("--owner", "alice")
     member = team.member("a", control=team.quick)
     member.subscribe([topic])

@@ -1,4 +1,4 @@
-"""Tests that a run with AvailableNow or Once fails if it gets no decision."""
+"""Tests that a run with the trigger AvailableNow or Once fails if it gets no decision."""
 
 import socket
 from uuid import uuid4
@@ -20,7 +20,7 @@ def failure(query):
 
 
 def away():
-    """Return options with missing control topics."""
+    """Return options that name control topics which do not exist."""
     mark = uuid4().hex[:8]
     return {
         "holds_control": "true",
@@ -34,7 +34,7 @@ def away():
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_finite_run_with_a_second_source_fails_without_control_topics(lake, trigger):
-    """S4: Spark runs one batch, and does not inform the source that the run is finite."""
+    """S4: Spark runs one batch, but does not tell the source that the run is finite."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         other = lake.spark.readStream.format("socket").options(
@@ -49,7 +49,7 @@ def test_finite_run_with_a_second_source_fails_without_control_topics(lake, trig
 
 @pytest.mark.contract("S4")
 def test_missing_control_topics_fail_a_finite_run(lake):
-    """S4: the run fails even without records; the next run reads all records once."""
+    """S4: the run fails even if there are no records; the next run reads all records once."""
 
     def is_answered():
         why.append(failure(lake.start(**away())))
@@ -69,7 +69,7 @@ def test_missing_control_topics_fail_a_finite_run(lake):
 
 @pytest.mark.nightly
 def test_hanging_decision_fails_a_finite_run(lake, controller, monkeypatch):
-    """S4: a decision that Python does not return in time counts as no decision."""
+    """S4: if Python does not return a decision in time, there is no decision."""
     from threading import Event  # noqa: PLC0415  near its use
 
     go = Event()

@@ -1,4 +1,4 @@
-"""Tests that a killed driver loses and repeats no record (S2)."""
+"""Tests that killing a driver does not lose or repeat any record (S2)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
     ],
 )
 def test_batch_of_a_killed_driver_is_repeated_once(lake, kind):
-    """The new driver repeats the interrupted batch in full, even if it is held by then."""
+    """The new driver repeats the interrupted batch in full, even if its topic is now held."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"

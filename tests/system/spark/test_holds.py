@@ -62,7 +62,7 @@ def test_stream_with_an_unmatched_pattern_waits_and_holds_a_new_topic(
     query.stop()
 
 
-def test_flowing_partitions_use_the_whole_rate_limit(lake):
+def test_partitions_that_are_not_held_share_the_whole_rate_limit(lake):
     lake.produce_both(100)
     batches = lake.run(holds=lake.orders, maxOffsetsPerTrigger="200")
     assert [one["numInputRows"] for one in batches if one["numInputRows"]] == [200, 200]
@@ -86,7 +86,7 @@ def test_partition_that_is_added_during_a_hold_is_read_completely(lake):
 def test_failing_or_hanging_decision_holds_all_partitions(
     lake, controller, monkeypatch
 ):
-    """S4: the query runs on, reports the reason, and reads once decisions arrive again."""
+    """S4: the query keeps running, reports the reason, and reads after the next decision."""
     import threading  # noqa: PLC0415
 
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
@@ -122,7 +122,7 @@ def test_failing_or_hanging_decision_holds_all_partitions(
 
 @pytest.mark.contract("S3")
 def test_safekafka_and_the_official_source_can_share_a_checkpoint(lake, controller):
-    """Both sources use one schema and one checkpoint, and lose or repeat no record."""
+    """Both sources share a schema and a checkpoint, and do not lose or repeat any record."""
     for include in ("true", "false"):
         options = {"includeHeaders": include}
         assert lake.stream(options).schema == lake.stream(options, "kafka").schema
@@ -141,7 +141,7 @@ def test_safekafka_and_the_official_source_can_share_a_checkpoint(lake, controll
 def descriptions(spark):
     """Return the descriptions of all jobs in Spark's UI."""
     context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # the bus feeds the store
+    context.listenerBus().waitUntilEmpty()  # the listener bus fills the status store
     jobs = context.statusStore().jobsList(None)
     found = (jobs.apply(number).description() for number in range(jobs.size()))
     return {one.get() for one in found if one.isDefined()}

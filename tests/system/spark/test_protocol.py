@@ -1,4 +1,4 @@
-"""Tests that only an explicit decision moves a stream, and that wrong uses are refused."""
+"""Tests that only an explicit decision lets a stream advance, and that misuse is refused."""
 
 import re
 import shutil
@@ -72,8 +72,10 @@ WRONG = {
 }
 
 
-def test_only_an_explicit_decision_moves_partitions(lake, controller, monkeypatch):
-    """S4: after each kind of wrong answer all partitions are held."""
+def test_only_an_explicit_decision_lets_partitions_advance(
+    lake, controller, monkeypatch
+):
+    """S4: after any kind of invalid answer all partitions are held."""
     real = Bridge.apply
     wrong = [WRONG["None"]]
     asked = threading.Event()
@@ -112,7 +114,7 @@ def later(query):
 
 @pytest.mark.nightly
 def test_unregistered_session_is_refused(lake):
-    """A registered session of the same JVM does not suffice; the error has no traceback."""
+    """Registering another session of the JVM does not help; the error has no traceback."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
     beside = lake.spark.newSession()
@@ -130,7 +132,7 @@ def test_unregistered_session_is_refused(lake):
 
 @pytest.mark.nightly
 def test_closed_handle_frees_the_resources_of_its_session(lake):
-    """A running stream forbids ``close``; a closed session can be registered again."""
+    """``close`` is refused while a stream runs; a closed session can be registered again."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
@@ -161,7 +163,7 @@ def test_closed_handle_frees_the_resources_of_its_session(lake):
 
 @pytest.mark.nightly
 def test_wheel_refuses_an_older_shim(tmp_path):
-    """The refusal comes from ``register``, before any stream can start."""
+    """``register`` refuses the shim, so no stream can start."""
     shutil.copytree(shim.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"
     source.parent.mkdir()
@@ -192,7 +194,7 @@ def test_batch_reads_continuous_mode_and_bad_options_are_refused_with_the_reason
     frame = lake.spark.readStream.format("safekafka").option("subscribe", "x")
     query = frame.load().writeStream.format("noop").start()
     with pytest.raises(Exception, match=r"kafka\.bootstrap\.servers"):
-        query.awaitTermination(60)  # the official source's own message
+        query.awaitTermination(60)  # a message from the official source
     assert controller.bridge.streams() == ()
     assert safe.register(lake.spark) is controller
 
@@ -211,7 +213,7 @@ def test_writing_is_refused_with_the_reason(lake, controller, mode):
 
 @pytest.mark.nightly
 def test_rebuilt_jar_is_identical(tmp_path):
-    """The JDK that the manifest names compiles the same bytes with each Spark."""
+    """With the JDK that the manifest names, each version of Spark gives the same bytes."""
     made = shim.compiled(tmp_path / "made.jar")
     if shim.facts(made)["Build-Jdk"] != shim.facts(provision.JAR)["Build-Jdk"]:
         pytest.skip("another JDK may compile other bytes from the same sources")
@@ -220,7 +222,7 @@ def test_rebuilt_jar_is_identical(tmp_path):
 
 @pytest.mark.nightly
 def test_wheel_has_the_package_and_the_compiled_decoder(tmp_path):
-    """The wheel has every file of the package, but no tests and no caches."""
+    """The wheel contains every file of the package, but no tests and no caches."""
     wheel, _ = build(tmp_path, "wheel")
     assert package_in(wheel) == files_below("safeconsumer") | {DECODER}
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
@@ -228,8 +230,8 @@ def test_wheel_has_the_package_and_the_compiled_decoder(tmp_path):
 
 
 @pytest.mark.nightly
-def test_streams_that_fail_to_open_leave_no_stream_and_no_thread(lake, controller):
-    """The test checks the threads of Python and of the JVM."""
+def test_streams_that_fail_to_open_leave_neither_streams_nor_threads(lake, controller):
+    """The test checks the threads in Python and in the JVM."""
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
         options = {
@@ -252,9 +254,9 @@ def test_streams_that_fail_to_open_leave_no_stream_and_no_thread(lake, controlle
 @pytest.mark.nightly
 def test_stopped_session_leaves_no_stream_and_logs_each_state_once(lake):
     """
-    The session's process first lets a decision hang for twenty triggers.
+    Before the stop, the session's process lets a decision hang for twenty triggers.
 
-    A query that is stopped during planning is not reported as held.
+    A query that is stopped while it is planned is not reported as held.
     """
     program = ("-m", "tests.system.spark.stopping")
     done = ran_python(*program, lake.broker.bootstrap, lake.orders, timeout=LIMIT)
@@ -270,7 +272,8 @@ def test_stopped_session_leaves_no_stream_and_logs_each_state_once(lake):
     ], done.stderr
     answer = [line for line in done.stderr.splitlines() if "safekafka: " in line]
     held = [line for line in answer if "everything is held" in line]
-    # The two reasons are a late decision, and a decision that had not returned yet.
+    # The two reasons are a decision that came late and a decision that had not returned
+    # yet.
     assert len(held) == 2, answer
     assert sum("there are decisions again" in line for line in answer) == 1, answer
 

@@ -1,4 +1,4 @@
-"""Tests when a stream is quiet, for operators and for its own program."""
+"""Tests when a stream counts as quiet, for operators and for its own program."""
 
 import threading
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 
 
 def slow(lake, name, **options):
-    """Start a stream whose tasks stop after some rows, and which plans once per hour."""
+    """Start a stream that plans once per hour and whose tasks wait after some rows."""
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
     seldom = {"processingTime": "1 hour"}
@@ -22,7 +22,7 @@ def slow(lake, name, **options):
 def test_wait_quiet_waits_for_the_batch_that_was_planned_before_the_hold(
     lake, controller
 ):
-    """A placed hold makes the stream quiet only at the end of the running batch."""
+    """After the hold is placed, the stream becomes quiet only when the running batch ends."""
     lake.produce(lake.orders, 20)
     query = slow(lake, "slow")
     middle = lake.data.parent / "in-the-middle"
@@ -42,8 +42,10 @@ def test_wait_quiet_waits_for_the_batch_that_was_planned_before_the_hold(
 
 
 @pytest.mark.nightly
-def test_wait_quiet_includes_a_starting_stream(lake, controller, monkeypatch):
-    """A restarted query repeats its unfinished batch, even if the topic is held by then."""
+def test_wait_quiet_also_waits_for_a_stream_that_is_starting(
+    lake, controller, monkeypatch
+):
+    """A restarted query repeats its unfinished batch, even if the topic is now held."""
     story = []
     go, real = threading.Event(), controller.bridge._answer
 
@@ -69,7 +71,7 @@ def test_wait_quiet_includes_a_starting_stream(lake, controller, monkeypatch):
     controller.pause("@all")
     monkeypatch.setattr(controller.bridge, "_answer", late)
     query = start()
-    for _ in range(2):  # before the stream exists, and before it is open
+    for _ in range(2):  # first before the stream exists, then before it is open
         with pytest.raises(NotQuietError, match="nightly: it is starting"):
             controller.wait_quiet(lake.orders, timeout=0.0)
         until(lambda: len(controller.bridge.made()) == 1, query)
@@ -81,7 +83,7 @@ def test_wait_quiet_includes_a_starting_stream(lake, controller, monkeypatch):
 
 
 def test_operator_waits_for_the_running_batch_of_a_stream(lake, operator):
-    """G8: the stream counts as a member of the group, and reports the end of its batch."""
+    """G8: the stream counts as a member of the group, and reports that its batch ended."""
     with operator.looking() as look:
         lake.produce(lake.orders, 20)
         query = slow(lake, "nightly", **operator.reporting())

@@ -27,7 +27,7 @@ def test_spark_tutorial_prints_the_output_on_the_page(
     controller,  # noqa: ARG001 - lifts all holds
     capsys,
 ):
-    """The tutorial starts a broker of its own, and holds and resumes a stream."""
+    """The tutorial starts its own broker, and holds and resumes a stream."""
     code = "\n".join(lake.adapted(one) for one in STREAM)
     assert f"EmbeddedBroker({PORT})" in code
     port = reserved_port()
@@ -40,7 +40,7 @@ def test_spark_tutorial_prints_the_output_on_the_page(
 def test_archive_example_copies_the_records_that_its_group_does_not_hold(
     lake, operator
 ):
-    """Each run copies new records with headers; the run after a lift copies held ones."""
+    """Each run copies new records with headers; after the lift a run copies held records."""
     code = compile(operator.obeying(lake.adapted(ARCHIVE)), "page", "exec")
     operator.hold(lake.orders)
     for _ in range(2):
@@ -56,7 +56,7 @@ def test_archive_example_copies_the_records_that_its_group_does_not_hold(
 
 
 def test_archive_example_refuses_a_second_checkpoint_for_its_folder(lake, operator):
-    """Spark would skip batches of a second checkpoint whose numbers were already written."""
+    """Spark would skip a second checkpoint's batches if batches with their numbers exist."""
     code = operator.obeying(lake.adapted(ARCHIVE))
     another = code.replace(f"{lake.checkpoint}", f"{lake.checkpoint}-2")
     assert another.count(f"{lake.checkpoint}-2") == 2
@@ -77,7 +77,7 @@ def test_failed_batches_example_holds_the_partition_and_the_query_runs_on(
     lake, controller
 ):
     """
-    The hold's reason is the error; failed rows are stored in order in another folder.
+    The hold's reason is the error; the failed rows are stored in order elsewhere.
 
     Spark's error quotes the record, whose 500 multi-byte characters once made the
     reason too long.

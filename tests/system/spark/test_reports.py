@@ -1,7 +1,8 @@
 """
-Plays reported bugs of Spark's Kafka source while partitions are held.
+Reproduces reported bugs of Spark's Kafka source while partitions are held.
 
-Each test places a hold during the reported sequence, which must not make the bug worse.
+Each test places a hold during the reported sequence of events. The hold must not make
+the bug worse.
 """
 
 import pytest
@@ -21,7 +22,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 def transactions(lake, topic, *ends):
-    """Write transactions of five records per partition; commit or abort each."""
+    """Write transactions of five records per partition; end each as ``ends`` says."""
     settings = {"transactional_id": f"of-{topic}", "enable_idempotence": True}
     producer = KafkaProducer(**lake.broker.client_config, **settings)
     producer.init_transactions()
@@ -44,7 +45,7 @@ def transactions(lake, topic, *ends):
 
 
 def delete_below(lake, offset):
-    """Delete the records of all partitions of ``orders`` below an offset."""
+    """Delete the records below an offset from all partitions of ``orders``."""
     where = {TopicPartition(lake.orders, n): offset for n in range(lake.partitions)}
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records(where)
@@ -55,7 +56,9 @@ def delete_below(lake, offset):
 
 @pytest.mark.contract("S2")
 @pytest.mark.parametrize("limit", [None, "7"])
-def test_spark_23685_offsets_without_records_count_as_no_loss(lake, controller, limit):
+def test_spark_23685_offsets_without_records_do_not_count_as_loss(
+    lake, controller, limit
+):
     """Aborted records and markers are at the start, middle and end of batches."""
     options = {"kafka_isolation_level": "read_committed"}
     if limit is not None:
@@ -71,7 +74,7 @@ def test_spark_23685_offsets_without_records_count_as_no_loss(lake, controller, 
 
 @pytest.mark.contract("S3")
 def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, controller):
-    """After the lift the query fails, or skips them if ``failOnDataLoss`` is false."""
+    """After the lift the query fails; it skips the offsets if ``failOnDataLoss`` is false."""
     lake.produce(lake.orders, 10)
     controller.pause(lake.orders)
     lake.run()
@@ -87,7 +90,7 @@ def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, contr
 
 @pytest.mark.contract("S2")
 def test_spark_25214_records_after_deleted_offsets_are_delivered_once(lake, controller):
-    """The source does not repeat the following records for each deleted offset."""
+    """The source does not deliver the next records once for each deleted offset."""
     options = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "8"}
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:2")
@@ -105,7 +108,7 @@ def test_spark_25214_records_after_deleted_offsets_are_delivered_once(lake, cont
 
 @pytest.mark.contract("S2")
 def test_spark_22956_union_restarts_while_one_side_has_no_new_records(lake, controller):
-    """A side without new records, or a held side, loses no record in a restart."""
+    """A side that is held or has no new records does not lose any record in a restart."""
 
     def run():
         sides = [
@@ -132,7 +135,7 @@ def test_spark_22956_union_restarts_while_one_side_has_no_new_records(lake, cont
 def test_spark_41387_partitions_added_during_a_run_are_left_to_the_next_run(
     lake, controller
 ):
-    """The end of a run is fixed at its start, and a hold does not move it."""
+    """The end of a run is fixed when the run starts, and a hold does not change it."""
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:0")
     query = lake.start(maxOffsetsPerTrigger="6")
@@ -148,8 +151,8 @@ def test_spark_41387_partitions_added_during_a_run_are_left_to_the_next_run(
 
 
 @pytest.mark.contract("S1")
-def test_spark_35312_minimum_of_rows_counts_only_flowing_partitions(lake, controller):
-    """The limiter waits for 30 rows of flowing partitions, and then delivers all of them."""
+def test_spark_35312_minimum_number_of_rows_ignores_held_partitions(lake, controller):
+    """The limiter waits for 30 rows from partitions without a hold; then it delivers all."""
     options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "1h"}
     lake.produce_both(4)
     controller.pause(lake.returns)
@@ -159,7 +162,7 @@ def test_spark_35312_minimum_of_rows_counts_only_flowing_partitions(lake, contro
     before = len(query.recentProgress)
     until(lambda: len(query.recentProgress) > before + 5, query)
     assert sum(lake.rows().values()) == 16
-    lake.produce(lake.orders, 4)  # now 32 records wait
+    lake.produce(lake.orders, 4)  # now 32 records are waiting
     until(lambda: lake.rows() == lake.produced(lake.orders), query)
     controller.resume(lake.returns)
     lake.produce(lake.returns, 4)

@@ -1,4 +1,4 @@
-"""Tests the offsets that a stream skips, and the progress that a stream commits."""
+"""Tests that a stream skips offsets on request and commits its progress to a group."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 def failing(lake, *bad, **options):
-    """Run a stream that fails at these pairs of a partition and an offset of ``orders``."""
+    """Run a stream that fails at these records, given as partition and offset."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
@@ -40,7 +40,7 @@ def last(query):
 
 
 def skipped(lake, **partitions):
-    """Return the produced records without the skipped ones of each named partition."""
+    """Return the produced records, except those skipped in each named partition."""
     return {
         (topic, number, offset): 1
         for topic, number, offset in lake.produced()
@@ -53,7 +53,7 @@ def skipped(lake, **partitions):
 def test_two_poison_records_of_one_batch_are_skipped_one_after_the_other(
     lake, controller
 ):
-    """Spark repeats the logged batch, and the checkpoint keeps the first skip for it."""
+    """Spark repeats the logged batch; the checkpoint stores the first skip for that batch."""
     lake.produce(lake.orders, 10)
     bad = (0, 4), (1, 6)
     assert failing(lake, *bad) is None
@@ -78,7 +78,7 @@ def test_two_poison_records_of_one_batch_are_skipped_one_after_the_other(
 def test_records_deleted_during_a_hold_are_reported_and_skipped(
     lake, controller, events, limit
 ):
-    """D10: the stream reports the loss during the hold, and delivers other records once."""
+    """D10: the stream reports the loss during the hold; it delivers other records once."""
     lake.produce_both(10)
     options = {} if limit is None else {"maxOffsetsPerTrigger": limit}
     controller.pause(lake.orders)
@@ -86,7 +86,7 @@ def test_records_deleted_during_a_hold_are_reported_and_skipped(
     until(lambda: lake.rows() == lake.produced(lake.returns), query)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records({TopicPartition(lake.orders, 3): 6})
-    controller.pause(lake.returns)  # a change of the held partitions triggers a check
+    controller.pause(lake.returns)  # a change to the held partitions triggers a check
     line = f"{lake.orders}:3: the 6 records from offset 0 on are deleted already"
     until(lambda: last(query).get("heldLost") == line, query)
     controller.skip(f"{lake.orders}:3", to=6, reason="retention")
@@ -101,8 +101,8 @@ def test_records_deleted_during_a_hold_are_reported_and_skipped(
 
 @pytest.mark.contract("S8")
 @pytest.mark.nightly
-def test_driver_killed_in_a_skipping_batch_repeats_the_skip(lake):
-    """The driver is killed twice after one request, and each run skips the same offsets."""
+def test_driver_killed_during_a_batch_with_a_skip_repeats_the_skip(lake):
+    """The driver is killed twice after a request to skip; each run skips the same offsets."""
     driven = Driven(lake)
     lake.produce_both(50)
     driven.hold()
@@ -124,9 +124,9 @@ def committed(lake, group):
 @pytest.mark.contract("S7")
 def test_stream_commits_its_progress_to_a_group_of_its_own(lake, controller, operator):
     """
-    The command ``status`` shows the lag of held partitions, like any tool.
+    The command ``status``, like any other tool, shows the lag of held partitions.
 
-    A run waits for its last commit for at most three seconds, so the commit may be
+    A run waits for its last commit for at most three seconds, so the commit may follow
     later.
     """
     lake.produce_both(10)
@@ -147,7 +147,7 @@ def test_stream_commits_its_progress_to_a_group_of_its_own(lake, controller, ope
 
 @pytest.mark.contract("S7")
 def test_progress_group_with_commits_of_others_is_refused(lake):
-    """The group has no members, but a stopped fleet would resume at overwritten offsets."""
+    """The group has no members, but a stopped fleet would later resume at wrong offsets."""
     group = f"fleet-{lake.orders}"
     tp = TopicPartition(lake.orders, 0)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
@@ -169,8 +169,8 @@ def test_progress_group_with_later_members_is_not_overwritten_and_no_batch_fails
     lake.produce(lake.orders, 5)
     query = lake.start(trigger=EVERY, commitGroup=group)
     until(lambda: len(committed(lake, group)) == 8, query)
-    # The member commits nothing, because a stream refuses a group with commits of
-    # others.
+    # The member must not commit, because a stream refuses a group in which others have
+    # committed.
     member = KafkaConsumer(
         group_id=group, enable_auto_commit=False, **lake.broker.client_config
     )

@@ -1,4 +1,4 @@
-"""Repeats promise S1: no batch that is planned after a pause reads held partitions."""
+"""Tests S1 repeatedly: no batch that is planned after a pause reads held partitions."""
 
 import threading
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(60
 
 @pytest.mark.contract("S1")
 def test_no_batch_after_a_hold_reads_the_held_topic(lake, controller):
-    """The pauses start under load, and no record is lost or duplicated."""
+    """The topic is paused under load, and no record is lost or duplicated."""
     over = threading.Event()
     producer = KafkaProducer(**lake.broker.client_config, linger_ms=5)
     sent = []

@@ -1,4 +1,4 @@
-"""Tests two Python processes in one JVM, each of which decides for its own streams."""
+"""Tests two Python processes that share a JVM; each decides for its own streams."""
 
 import json
 
@@ -16,7 +16,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 class Host:
-    """The tests' process, with a guest process in its JVM."""
+    """The process that runs the tests, with a guest process that shares its JVM."""
 
     def __init__(self, lake):
         gateway = lake.spark.sparkContext._gateway
@@ -42,21 +42,21 @@ def guest(lake):
     yield made
     session = made.session()
     for stream in () if session is None else session.streams().active():
-        stream.stop()  # otherwise the stream would run as long as the JVM
+        stream.stop()  # otherwise the stream would run until the JVM exits
     made.process.kill()
     take_callbacks_back(lake.spark)
 
 
 def take_callbacks_back(spark):
     """
-    Make the JVM call this process again.
+    Make the JVM send its calls into Python to this process again.
 
-    PySpark has one channel for all calls into Python, such as foreachBatch and
-    listeners. The channel belongs to the process that used it last, even after that
+    PySpark has one channel for all calls from the JVM into Python, such as foreachBatch
+    and listeners. The channel leads to the process that set it up last, even after that
     process has exited.
     """
     gateway = spark.sparkContext._gateway
-    # ``getattr`` would look up a missing attribute in Java.
+    # If the attribute is missing, ``getattr`` would look it up in Java.
     here = gateway.__dict__.get("_callback_server")
     if here is not None:
         server = gateway.java_gateway_server
@@ -82,7 +82,7 @@ def options(lake):
 def test_streams_of_two_processes_obey_only_their_own_process(
     lake, controller, guest, tmp_path
 ):
-    """S1, S4: a running stream keeps obeying the process that started the stream."""
+    """S1, S4: a running stream keeps obeying the process that has started it."""
     lake.produce(lake.orders, 25)
     controller.pause(lake.orders)
     query = lake.start(trigger=EVERY)
@@ -109,7 +109,7 @@ def test_session_of_another_process_cannot_be_registered(guest):
 
 @pytest.mark.nightly
 def test_hanging_process_does_not_block_another_process(lake, guest, tmp_path):
-    """S4: requests to the frozen process time out, but the process does not count as dead."""
+    """S4: requests to a frozen process time out, but the process does not count as dead."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
     assert guest.ask("register", is_new=True) == ""
@@ -131,7 +131,7 @@ def test_hanging_process_does_not_block_another_process(lake, guest, tmp_path):
 
 @pytest.mark.nightly
 def test_streams_of_a_killed_process_are_held(lake, controller, guest, tmp_path):
-    """S4: the other process starts new streams as usual."""
+    """S4: the surviving process can start new streams as usual."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))

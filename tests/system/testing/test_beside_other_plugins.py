@@ -45,7 +45,7 @@ async def test_records_come_beside_an_event_loop(topic, make_consumer):
 
 @pytest.fixture(scope="module")
 def others():
-    """Install the other plugins before pytester changes the home folder."""
+    """Return the other plugins, installed before pytester changes the home folder."""
     return packages_of("pytest-asyncio pytest-randomly pytest-cov")
 
 

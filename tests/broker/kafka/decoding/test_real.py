@@ -1,7 +1,7 @@
 """
 Tests that both decoders read the same records from a real broker (P15).
 
-The tests compare all fields of the records, and the final positions.
+The tests compare all fields of the records and the final positions.
 """
 
 import pytest
