@@ -483,19 +483,19 @@ class LedgerSubscription(SubscriptionState):
         Record the number of partitions of each topic, of which the smallest counts.
 
         A topic that has fewer partitions now, or another id, was recreated. With
-        another id, all its partitions count as added. Topics that are not given are
-        forgotten, unless the subscription is a pattern.
+        another id, all its partitions count as added. Topics that are neither given nor
+        subscribed are forgotten, unless the subscription is a pattern. The topics of a
+        join may be older than the subscription.
         While a worker has the consumer, all partitions of a topic that did not exist at
-        an earlier call count as added.
+        an earlier call count as added, unless its id shows that it existed before.
         """
         with self._lock:
             self._note_partitions(topics)
 
     def _note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         noted, pattern = self._first_seen, self.subscribed_pattern
-        now: dict[str, tuple[int, UUID | None]] = {}
-        if pattern is not None:
-            now |= noted
+        kept = noted.keys() if pattern is not None else self.subscription or ()
+        now = {topic: noted[topic] for topic in kept if topic in noted}
         is_complete = self._skips_no_record and pattern is not None
         is_complete = is_complete and pattern is self._answered_pattern
         for topic, partitions in topics.items():
@@ -505,10 +505,12 @@ class LedgerSubscription(SubscriptionState):
             if count:
                 is_same = topic_id is None or first_id in {None, topic_id}
                 now[topic] = (min(least, count) if is_same else 0, first_id or topic_id)
-            elif topic in noted:  # the topic does not exist, or is not known yet
-                now[topic] = noted[topic]
+            elif topic in noted and noted[topic][1] is not None:
+                now[topic] = noted[topic]  # the ids show whether it was recreated
             elif self._skips_no_record and self.is_missing(topic):
                 now[topic] = 0, None
+            elif topic in noted:  # the topic is not known yet
+                now[topic] = noted[topic]
         self._first_seen = now
         if pattern is None:
             self._answered_pattern = None
