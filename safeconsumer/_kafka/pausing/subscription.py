@@ -301,9 +301,13 @@ class LedgerSubscription(SubscriptionState):
     def places(
         self,
     ) -> dict[
-        TopicPartition, tuple[OwnedPartitionState, int, OffsetAndMetadata | None]
+        TopicPartition, tuple[OwnedPartitionState, int, int, OffsetAndMetadata | None]
     ]:
-        """Return each state, its number of moves, and its position for the application."""
+        """
+        Return each state, and its position for the application.
+
+        The two numbers in between are those of its moves and of its takes.
+        """
         # A worker calls this before each poll, so it reads attributes without calls.
         with self._lock:
             is_returned = self.undelivered.are_returned
@@ -311,6 +315,7 @@ class LedgerSubscription(SubscriptionState):
                 tp: (
                     state,
                     state.moves,
+                    state.takes,
                     state._position if is_returned else state.before or state._position,
                 )
                 for tp, state in self.assignment.items()
