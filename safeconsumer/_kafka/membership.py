@@ -17,7 +17,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Owned
 from safeconsumer.holds.view import covers
 
-Place: TypeAlias = tuple[object, int, OffsetAndMetadata | None]
+Place: TypeAlias = tuple[object, int, int, OffsetAndMetadata | None]
 
 
 class Membership:
@@ -195,8 +195,12 @@ class Membership:
         """Return how often an owned partition's position was moved; 0 without a move."""
         return getattr(self._subscription.assignment.get(tp), "moves", 0)
 
+    def takes(self, tp: TopicPartition) -> int:
+        """Return how often polls have taken records of an owned partition."""
+        return getattr(self._subscription.assignment.get(tp), "takes", 0)
+
     def places(self) -> Mapping[TopicPartition, Place]:
-        """Return each owned partition's ownership, number of moves, and position."""
+        """Return each partition's ownership, numbers of moves and takes, and position."""
         found: Mapping[TopicPartition, Place] = self._subscription.places()
         return found
 

@@ -78,9 +78,10 @@ class Commits:
         if epoch.reset or not group.has_commit(epoch.tp):
             self._due = min(self._due, self._clock())
             return
-        epoch.committed = epoch.progress.next_offset
-        if read_from is not None and read_from == group.committed(epoch.tp):
-            epoch.committed = min(epoch.committed, read_from)
+        epoch.committed = start = epoch.progress.next_offset
+        is_read = self._client.reads_on(epoch.tp, start)  # not a later seek's target
+        if is_read and read_from is not None and read_from == group.committed(epoch.tp):
+            epoch.committed = min(start, read_from)
 
     def restart(self, epoch: Epoch) -> None:
         """Continue an epoch from its reset position, which becomes its new floor."""

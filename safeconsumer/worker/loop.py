@@ -34,6 +34,7 @@ _FLOOR_SECONDS = 0.5
 # or a drain.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
+_NO_PLACE: Place = None, 0, 0, None
 
 
 class Engine:
@@ -189,9 +190,11 @@ class Engine:
         try:
             return self._client.poll(self.poll_timeout, self.brakes.room())
         except JoinDeferred:
+            self._refetch_polled()
             self._wait_idle(BUSY_POLL)
             return {}
         except CorruptBatchError as error:
+            self._refetch_polled()
             self.unreadable.note(error)
             return {}
         finally:
@@ -230,7 +233,13 @@ class Engine:
             if epoch is not None and epoch.ownership is ownership:
                 continue
             records = polled.get(tp)
-            start = records[0].offset if records else self._group.position(tp)
+            if records:
+                start: int | None = records[0].offset
+            elif self._unadmitted is None:
+                # A subclass's poll may take records, and poll again in the same call.
+                start = self._start_of_poll(tp, ownership)
+            else:
+                start = self._group.position(tp)
             if start is None:
                 is_whole = False
             else:
@@ -393,6 +402,21 @@ class Engine:
                 self.brakes.refetched += sum(one.offset >= start for one in records)
         self._unadmitted = {}
 
+    def _refetch_polled(self) -> None:
+        # A subclass's poll may take records, and poll again in the same call. If the
+        # second poll raises, nobody has the records of the first one. Offsets without a
+        # record stay passed, because an unreadable batch may follow them.
+        for tp, ownership in self._group.owned().items():
+            before, _, takes, _ = self._before_poll.get(tp, _NO_PLACE)
+            start, position = (
+                self._start_of_poll(tp, ownership),
+                self._group.position(tp),
+            )
+            if self._group.takes(tp) == (takes if before is ownership else 0):
+                continue
+            if start is not None and position is not None and position > start:
+                self._client.go_back(tp, start)
+
     def _first_unadmitted(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> int | None:
@@ -417,7 +441,7 @@ class Engine:
     def _start_of_poll(self, tp: TopicPartition, ownership: object) -> int | None:
         # Returns the offset from which the last poll read, which is the position before
         # the poll, or the target of a move since then.
-        before, moves, position = self._before_poll.get(tp, (None, 0, None))
+        before, moves, _, position = self._before_poll.get(tp, _NO_PLACE)
         if (
             before is not ownership
             or moves != self._group.moves(tp)

@@ -301,9 +301,13 @@ class LedgerSubscription(SubscriptionState):
     def places(
         self,
     ) -> dict[
-        TopicPartition, tuple[OwnedPartitionState, int, OffsetAndMetadata | None]
+        TopicPartition, tuple[OwnedPartitionState, int, int, OffsetAndMetadata | None]
     ]:
-        """Return each state, its number of moves, and its position for the application."""
+        """
+        Return each state, and its position for the application.
+
+        The two numbers in between are those of its moves and of its takes.
+        """
         # A worker calls this before each poll, so it reads attributes without calls.
         with self._lock:
             is_returned = self.undelivered.are_returned
@@ -311,6 +315,7 @@ class LedgerSubscription(SubscriptionState):
                 tp: (
                     state,
                     state.moves,
+                    state.takes,
                     state._position if is_returned else state.before or state._position,
                 )
                 for tp, state in self.assignment.items()
@@ -483,10 +488,11 @@ class LedgerSubscription(SubscriptionState):
         Record the number of partitions of each topic, of which the smallest counts.
 
         A topic that has fewer partitions now, or another id, was recreated. With
-        another id, all its partitions count as added. Topics that are not given are
-        forgotten, unless the subscription is a pattern.
+        another id, all its partitions count as added. Topics that are neither given nor
+        subscribed are forgotten, unless the subscription is a pattern. The topics of a
+        join may be older than the subscription.
         While a worker has the consumer, all partitions of a topic that did not exist at
-        an earlier call count as added.
+        an earlier call count as added, unless its id shows that it existed before.
         """
         with self._lock:
             self._note_partitions(topics)
@@ -497,9 +503,12 @@ class LedgerSubscription(SubscriptionState):
         noted, pattern = self._first_seen, self.subscribed_pattern
         is_complete = self._skips_no_record and pattern is not None
         is_complete = is_complete and pattern is self._answered_pattern
-        now: dict[str, tuple[int, UUID | None]] = {}
-        if pattern is not None and not (is_of_all and is_complete):
-            now |= noted  # otherwise missing topics will count as new
+        kept: Collection[str] = noted
+        if pattern is None:
+            kept = self.subscription or ()
+        elif is_of_all and is_complete:
+            kept = ()  # topics that are missing in the response will count as new
+        now = {topic: noted[topic] for topic in kept if topic in noted}
         for topic, partitions in topics.items():
             count, topic_id = len(partitions), self.newest_id(topic)
             first = 0 if is_complete else count
@@ -507,9 +516,11 @@ class LedgerSubscription(SubscriptionState):
             if count:
                 is_same = topic_id is None or first_id in {None, topic_id}
                 now[topic] = (min(least, count) if is_same else 0, first_id or topic_id)
+            elif topic in noted and noted[topic][1] is not None:
+                now[topic] = noted[topic]  # the ids show whether it was recreated
             elif self._skips_no_record and self.is_missing(topic):
                 now[topic] = 0, None
-            elif topic in noted:  # the topic does not exist, or is not known yet
+            elif topic in noted:  # the topic is not known yet
                 now[topic] = noted[topic]
         self._first_seen = now
         if pattern is None:

@@ -57,6 +57,11 @@ class OwnedPartitionState(TopicPartitionState):
     How often a seek or a reset moved the position, counted before each move.
     """
 
+    takes: int = 0
+    """
+    How often a poll has taken records.
+    """
+
     moved_to: OffsetAndMetadata | None = None
     """
     The position after the last seek; None after a reset.
@@ -356,6 +361,7 @@ class Undelivered:
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         """Remember the current position, unless this poll has an earlier one."""
         self.taken[tp] = state
+        state.takes += 1
         position = state.position
         if state.before is None:
             state.before = position

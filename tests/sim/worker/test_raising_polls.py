@@ -6,7 +6,18 @@ import pytest
 
 from safeconsumer import Pump, SafeConsumer
 from tests.sim.lab import GROUP
-from tests.sim.worker.working import OFTEN, committed, put, taken
+from tests.sim.reading import corrupt
+from tests.sim.worker.working import (
+    OFTEN,
+    SOON,
+    Handler,
+    Working,
+    committed,
+    in_both_ways,
+    put,
+    quick,
+    taken,
+)
 
 DONE, END = 6, 30  # the committed offset and the log end of each partition
 
@@ -114,3 +125,71 @@ def first_offsets(lab, reading):
             found.setdefault(tp, records[0].offset)
         polls.append(reading.poll(1000))
     return found
+
+
+class Twice(SafeConsumer):
+    """
+    A consumer whose poll reads twice, and returns the records of both reads.
+
+    Attributes:
+        between: called once between two reads of which the first has returned records.
+    """
+
+    between = None
+
+    def poll(self, timeout_ms=0, max_records=None, **more):
+        found = super().poll(timeout_ms, max_records, **more)
+        if found:
+            between, self.between = self.between, None
+            if between is not None:
+                between()
+            for tp, records in super().poll(50, max_records, **more).items():
+                found.setdefault(tp, []).extend(records)
+        return found
+
+
+@pytest.mark.contract("W4", "W6")
+@in_both_ways
+@pytest.mark.parametrize("is_first", [True, False], ids=["first poll", "later poll"])
+def test_records_are_read_again_if_the_second_read_of_a_poll_must_not_join(
+    lab, protocol, is_first
+):
+    """Another member joins in between, and this member has work or no floor yet."""
+    both = lab.topic("t", 2)
+    handler = Handler(lab, slow=3.0)
+    settings = quick(protocol, client_id="w")
+    given = Twice("t", **lab.settings(group_id=GROUP, **settings))
+    others = []
+
+    def joins():
+        others.append(Working(lab, handler, name="b", settings=quick(protocol)))
+        lab.until(given._coordinator.need_rejoin)
+
+    given.between = joins if is_first else None
+    for tp in both:
+        put(lab, tp, "slow")
+    run = Working(lab, handler, given=given, commit=OFTEN)
+    if not is_first:
+        lab.until(lambda: len(handler.calls) == 2)
+        given.between = joins
+    for tp in both:
+        put(lab, tp, *"xxxx")
+    lab.until(lambda: others)
+    lab.until(lambda: committed(lab) == [5, 5])
+    for one in (run, *others):
+        one.stop()
+    assert {*handler.offsets(0)} == {*handler.offsets(1)} == {*range(5)}
+
+
+@pytest.mark.contract("W4", "W7")
+def test_records_are_read_again_if_the_second_read_of_a_poll_finds_a_corrupt_batch(lab):
+    bad, good = lab.topic("t", 2, records=2)
+    corrupt(lab, bad, 3)
+    lab.append(good, 5, first=2)
+    handler = Handler(lab)
+    given = Twice("t", **lab.settings(group_id=GROUP, **quick(client_id="w")))
+    skips = {"retry": SOON, "on_exhausted": "skip"}
+    run = Working(lab, handler, given=given, commit=OFTEN, **skips)
+    lab.until(lambda: committed(lab) == [5, 7])
+    run.stop()
+    assert (handler.offsets(0), handler.offsets(1)) == ([0, 1], [*range(7)])

@@ -9,9 +9,19 @@ import pytest
 from kafka import KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import Drain, Limits, Pump, Retry, RetryLater, events
+from safeconsumer import (
+    Drain,
+    Limits,
+    Pump,
+    Retry,
+    RetryLater,
+    SafeConsumer,
+    events,
+)
 from safeconsumer.errors import RecordFailedError
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
+from tests.sim.reading import Listener
 from tests.sim.worker.working import (
     LOADING,
     NOT_LEADER_OR_FOLLOWER,
@@ -427,6 +437,49 @@ def test_target_of_a_seek_is_not_committed_before_a_record_is_done(lab, target):
     lab.sleep(2.0)
     assert committed(lab) == [5]
     lab.until(lambda: committed(lab) == [10], 100.0)
+
+
+class SeeksBack(SafeConsumer):
+    """
+    A consumer whose first poll with records ends with a seek to the offset 5.
+
+    For a second, a hold keeps the handlers and the next poll from the records.
+    """
+
+    has_sought = False
+
+    def poll(self, *args, **kwargs):
+        found = super().poll(*args, **kwargs)
+        if found and not self.has_sought:
+            self.has_sought = True
+            for tp in found:
+                self.seek(tp, 5)
+                self.pause(tp, owner="ops", for_=1.0)
+        return found
+
+
+@pytest.mark.contract("W4")
+def test_seek_back_to_the_committed_offset_commits_no_offset_before_a_record(lab):
+    """The poll has read from another offset, which the listener had set."""
+    (tp,) = filled(lab, 1, *[""] * 5)
+    first = Working(lab, Handler(lab))
+    first.done(5)
+    first.stop()
+    put(lab, tp, *[""] * 10, "slow")
+    given = SeeksBack(**lab.settings(group_id=GROUP, **quick()))
+    start = Listener(assigned=lambda tps: [given.seek(one, 15) for one in tps])
+    given.subscribe(["t"], listener=start)
+    handler = Handler(lab, slow=30.0)
+    run = Working(lab, handler, given=given, commit=OFTEN)
+
+    def all_but_the_slow_record_are_committed():
+        done = {one.offset for one in handler.calls if one.ended is not None}
+        assert done >= {*range(5, *committed(lab))}
+        return committed(lab) == [15]
+
+    lab.until(all_but_the_slow_record_are_committed)
+    run.worker.stop(drain=False)
+    run.ends()
 
 
 @pytest.mark.contract("W4")

@@ -24,6 +24,7 @@ from tests.sim.worker.working import (
 pytestmark = pytest.mark.contract("P21", "W12")
 
 OLD = [f"old{number}" for number in range(10)]
+WITHOUT_IDS = (2, 3)  # a version of Kafka whose topics have no ids
 
 
 def made_again(lab, count, partitions=1):
@@ -88,14 +89,21 @@ def test_worker_starts_at_the_first_record_of_a_recreated_topic(  # noqa: PLR091
 
 @in_both_ways
 @pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}])
-@pytest.mark.parametrize("away", [0.0, 10.0])
+@pytest.mark.parametrize(
+    ("away", "version"),
+    [(0.0, None), (10.0, None), (10.0, WITHOUT_IDS)],
+    ids=["briefly", "long", "long-without-ids"],
+)
 @simulated(seeds=1, nightly=5)
-def test_worker_skips_no_record_of_a_topic_that_was_missing(lab, protocol, away, how):
+def test_worker_skips_no_record_of_a_topic_that_was_missing(
+    lab, protocol, away, version, how
+):
     """The worker lost the old topic in a rebalance, and the new topic has no commit."""
     lab.cluster.creates_topics = False
     lab.topic("t", 2)
     handler = Handler(lab)
     settings = quick(protocol, auto_offset_reset="latest", metadata_max_age_ms=1000)
+    settings |= {"api_version": version} if version else {}
     given = consumer(lab, **settings)
     given.subscribe(**how)
     run = Working(lab, handler, given=given)
@@ -241,3 +249,29 @@ def test_workers_share_a_topic_that_is_created_later_from_its_start(lab, protoco
     for run in runs:
         run.stop()
     assert sorted(values(handler)) == sorted([*range(5)] * 3)
+
+
+@in_both_ways
+@simulated(seeds=1, nightly=5)
+def test_worker_reads_a_topic_that_is_created_during_a_join_from_its_start(
+    lab, protocol
+):
+    """The leader subscribes to the missing topic after it has assigned the partitions."""
+    lab.cluster.creates_topics = False
+    lab.topic("a", 2)
+    handler = Handler(lab)
+    settings = quick(protocol, auto_offset_reset="latest")
+    leader = Working(lab, handler, "a", name="a", settings=settings)
+    leader.owns(2)
+    late = lab.cluster.fail("SyncGroup", is_held=True)
+    other = Working(lab, handler, "a", name="b", settings=settings)
+    lab.until(lambda: len(late.kept) == 2)
+    leader.consumer.subscribe(["a", "t"])
+    lab.sleep(2)
+    filled(lab, 2, *(f"new{number}" for number in range(5)))
+    lab.sleep(1)
+    late.end()
+    lab.until(lambda: committed(lab) == [5, 5])
+    leader.stop()
+    other.stop()
+    assert sorted(values(handler)) == sorted([*range(5)] * 2)

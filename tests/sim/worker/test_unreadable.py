@@ -17,6 +17,7 @@ from tests.sim.worker.working import (
     consumer,
     filled,
     in_both,
+    put_marker,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
@@ -81,6 +82,20 @@ def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
     completed = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
     assert completed == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
     assert broken(tmp_path) - {"A2"} == set()
+
+
+@simulated(seeds=1, nightly=2)
+def test_unreadable_batch_behind_a_marker_is_skipped(lab):
+    """Each response has one batch, so one poll passes the marker and finds the batch."""
+    (tp,) = lab.topic("t", 1, records=2)
+    put_marker(lab, tp)
+    corrupt(lab, tp, 3)
+    lab.append(tp, 2, first=5)
+    handler, settings = Handler(lab), {"max_partition_fetch_bytes": 1}
+    run = Working(lab, handler, on_exhausted="skip", settings=settings, **TWICE)
+    lab.until(lambda: committed(lab) == [8], 30.0)
+    run.stop()
+    assert handler.offsets() == [0, 1, 6, 7]
 
 
 @pytest.mark.contract("W5")
