@@ -19,7 +19,7 @@ from safeconsumer.worker.handlers import MakeLifespan, is_async, is_generator
 from safeconsumer.worker.settings import check_signature
 from safeconsumer.worker.tracebacks import shown
 
-# ------------------------------------------------------------ before it is called
+# ------------------------------------------------------------ checks before the call
 
 
 def refuse_no_maker(lifespan: object) -> None:
@@ -33,7 +33,7 @@ def refuse_no_maker(lifespan: object) -> None:
     is_manager = isinstance(
         lifespan, AbstractContextManager | AbstractAsyncContextManager
     )
-    # A context manager may also make context managers when called, as some pools do.
+    # Some context managers, such as pools, also return context managers when called.
     if is_manager and not _needs_nothing(lifespan):
         _refuse(
             f"lifespan must make a context manager, and {shown(lifespan)} is one: give "
@@ -41,7 +41,8 @@ def refuse_no_maker(lifespan: object) -> None:
         )
     if not callable(lifespan):
         _refuse(f"lifespan must be callable, not {shown(lifespan)}")
-    # A class makes instances, whatever its instances do when they are called.
+    # Calling a class returns an instance, even if calling the instance returns a
+    # coroutine.
     is_class = isinstance(lifespan, type)
     if not is_class and (is_generator(lifespan) or is_async(lifespan)):
         _refuse(
@@ -53,7 +54,7 @@ def refuse_no_maker(lifespan: object) -> None:
 
 
 def makes_only_async(lifespan: object) -> bool:
-    """Return whether a lifespan is known to make only an async context manager."""
+    """Return whether a lifespan is known to return only an async context manager."""
     if isinstance(lifespan, type):
         is_sync = issubclass(lifespan, AbstractContextManager)
         return issubclass(lifespan, AbstractAsyncContextManager) and not is_sync
@@ -70,7 +71,7 @@ def _needs_nothing(lifespan: object) -> bool:
 
 
 def _is_decorated(lifespan: object) -> bool:
-    # Returns whether a decorator of contextlib, which passes on all arguments, made the
+    # Returns whether a contextlib decorator, which passes on all arguments, created the
     # function.
     return getattr(_function(lifespan), "__globals__", None) is vars(contextlib)
 
@@ -90,7 +91,7 @@ def _refuse(message: str) -> NoReturn:
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Make and enter the context manager; return its value.
+    Create and enter the lifespan's context manager; return its value.
 
     Raises:
         LifespanError: the context manager could not be made or entered.
@@ -106,7 +107,7 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
 
 async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Make and enter the context manager, sync or async; return its value.
+    Create and enter the context manager, sync or async; return its value.
 
     Raises:
         LifespanError: the context manager could not be made or entered.
@@ -123,7 +124,7 @@ async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> A
 
 
 def _checked(made: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - the user's own
-    # The error messages of contextlib name neither the lifespan nor the executor.
+    # contextlib's own error messages name neither the lifespan nor the executor.
     if isinstance(made, AbstractContextManager):
         return made
     if isinstance(made, AbstractAsyncContextManager):
