@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.10.0"
 
-# The names that most programs use; ``errors``, ``holds`` and ``worker`` have more.
+# The names that most programs use; ``errors``, ``holds`` and ``worker`` export more.
 __all__ = [
     "ALL",
     "Batch",

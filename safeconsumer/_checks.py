@@ -8,7 +8,7 @@ from safeconsumer.errors.base import WorkerSettingError
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number in the range of a float, not a bool."""
+    """Return whether a value is a finite number that fits in a float, and is not a bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     # math.isfinite() raises for integers that do not fit in a float. NaN fails this
     # comparison.

@@ -2,9 +2,9 @@
 Distinguishes a signal handler's exception from a failure of the interrupted code.
 
 A SIGALRM handler that enforces a time limit may raise an ``Exception`` at any line of
-the program, even inside a deserializer, a hook or a pattern. A poll survives failures
-of such code, or raises them later. A signal handler's exception, however, must
-propagate immediately.
+the program, even inside a deserializer, a hook, or the matching of a pattern. A poll
+survives failures of such code, or raises them later. A signal handler's exception,
+however, must propagate immediately.
 """
 
 from inspect import CO_VARARGS

@@ -6,7 +6,7 @@ import threading
 
 class InterruptibleEvent:
     """
-    An event that leaves no lock held when a wait is interrupted.
+    An event that does not leave a lock held when a wait is interrupted.
 
     ``threading.Event`` acquires a lock in Python code. If a signal handler raises right
     after that, the lock stays held, and the thread that sets the event waits for the
@@ -18,7 +18,7 @@ class InterruptibleEvent:
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
     2. :meth:`set` sets the event, and then releases the registered locks. Therefore
-       ``set`` sees the wait, or the wait sees that the event is set, or both.
+       ``set`` finds the registered lock, or the wait finds the event set, or both.
 
     Thread rules: any thread and any signal handler may call every method.
     """

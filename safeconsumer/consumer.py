@@ -264,7 +264,7 @@ class SafeConsumer(UpstreamConsumer):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """
-        Return records of partitions that no hold covers when the call returns.
+        Return records of partitions that are not held when the call returns.
 
         Otherwise the call behaves like kafka-python's ``poll``. If all assigned
         partitions are quiet when the call starts, partitions that are gained during the
@@ -409,7 +409,7 @@ class SafeConsumer(UpstreamConsumer):
             owner: the owner of the holds; must not be an operator or a group.
 
         Returns:
-            The holds that still cover the targets or parts of them. If there are none,
+            The holds that still cover the targets, or parts of them. If there are none,
             records of the targets are delivered, except from partitions that wait at a
             gate (see :meth:`explain`).
 

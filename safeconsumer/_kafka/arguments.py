@@ -100,7 +100,7 @@ def checked_hooks(hooks: object) -> tuple[Hook, ...]:
 
 
 def check_control(control: object) -> None:
-    """Refuse a value that cannot control a consumer."""
+    """Refuse a value of ``control`` that is not a ``Control``."""
     if control is not None and (
         isinstance(control, type) or not hasattr(control, "attach")
     ):
@@ -114,8 +114,9 @@ def scope_of(target: object) -> Scope:
 
     Raises:
         TargetTypeError: the target has another type.
-        ScopeSyntaxError: the target's text or pattern is not acceptable;
-            ``IllegalTargetError``, a subclass, if Kafka allows no such name or number.
+        ScopeSyntaxError: the target's text or pattern is not valid;
+            ``IllegalTargetError``, a subclass, if Kafka does not allow such a name or
+            number.
     """
     if isinstance(target, AssignedPartition) and target.scope is not None:
         return target.scope  # the scope was checked on assignment

@@ -54,7 +54,7 @@ class Consumed:
         Without a subscription or a manual assignment, every target is allowed.
 
         Raises:
-            NotConsumedError: the message names the first such target.
+            NotConsumedError: there is such a target; the message names the first one.
         """
         assigned = self._subscription.assignment
         for scope in targets if self.has_any() else ():
@@ -100,7 +100,7 @@ class Consumed:
         return None
 
     def _is_subscribed(self) -> bool:
-        # The same as upstream's partitions_auto_assigned(), which takes a lock.
+        # The same as upstream's partitions_auto_assigned(), but without taking a lock.
         return self._subscription.subscription_type in (
             SubscriptionType.AUTO_TOPICS,
             SubscriptionType.AUTO_PATTERN,

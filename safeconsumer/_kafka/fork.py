@@ -1,4 +1,4 @@
-"""Calls functions in forked processes, and refuses the parent's consumers in them."""
+"""Calls functions in forked processes, and defines the error for the parent's consumers."""
 
 import os
 from collections.abc import Callable

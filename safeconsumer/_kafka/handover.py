@@ -199,8 +199,8 @@ class HandOver:
         """
         Forget old marks of topics that this consumer does not consume.
 
-        Such a topic may have been deleted, or its consumers may have stopped. The owner
-        of a partition sends the partition's mark in every join.
+        Such a topic may have been deleted, or its consumers may have stopped. This is
+        safe, because a partition's owner sends its mark in every join.
         """
         self.known = {
             tp: one

@@ -35,7 +35,7 @@ from safeconsumer.holds.view import Assigned
 
 class HoldCalls:
     """
-    Checks the arguments of calls that change holds, and changes the ledger.
+    Checks the arguments of calls that change holds, and makes the changes.
 
     Thread rules: any thread and a signal handler may call the methods; they take only
     the ledger's lock.

@@ -28,11 +28,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 @cache
 def require_supported() -> None:
     """
-    Refuse an unsupported kafka-python; only the first call does the check.
+    Refuse an unsupported kafka-python; only the first call performs the check.
 
     Raises:
-        UnsupportedKafkaPythonError: the message names the version found and the
-            supported range.
+        UnsupportedKafkaPythonError: the version is not supported; the message names it
+            and the supported range.
     """
     version = str(import_module("kafka").__version__)
     if not is_supported(version):

@@ -241,7 +241,7 @@ class Membership:
                 raise
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """Return the number of the last reset of an owned partition; 0 before the first."""
+        """Return the number of an owned partition's last reset; 0 before the first."""
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 

@@ -1,7 +1,7 @@
 """
-Hides the differences between the networks of kafka-python's versions.
+Hides differences between the network layers of kafka-python's versions.
 
-kafka-python 3.1, the main branch in August 2026, has exchangeable networks
+kafka-python 3.1, the main branch in August 2026, has exchangeable network layers
 (``kafka.net.backend``). Some classes have moved or were removed. Coroutines wait with a
 method of the network, no longer with a method of the connection manager. A plain
 ``Future`` cannot be awaited, and a call that waits for the network gives up some

@@ -1,7 +1,7 @@
 """
 Defines partitions that refer to an ``assignment()`` call, and types for type checkers.
 
-kafka-python ships no types for its values.
+kafka-python does not provide types for its values.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """
 Defines the errors that depend neither on kafka-python nor on other modules.
 
-Modules of this package import the errors from here; users import them from
+Modules of this package import the errors from this module; users import them from
 ``safeconsumer.errors``.
 """
 
@@ -258,7 +258,7 @@ class JournalError(SafeConsumerError, ValueError):
 
     Remove the cause, which may be a missing folder or permission, a full disk, or a
     file that is not a journal. Records that arrive while a journal cannot be written
-    are missing from it.
+    will be missing from it.
     """
 
 

@@ -20,7 +20,7 @@ _set = object.__setattr__
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Event:
     """
-    The parent of all events.
+    The base class of all events.
 
     A subclass defines ``name``, ``level`` and annotated fields, and overrides
     ``severity`` and ``advice`` if these depend on the fields.
@@ -125,7 +125,8 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
 
 
 def _is_of_class(kind: object) -> bool:
-    # An annotation is a string in a module with ``from __future__ import annotations``.
+    # In a module with ``from __future__ import annotations``, an annotation is a
+    # string.
     if isinstance(kind, str):
         return kind.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
     return ClassVar in {kind, get_origin(kind)}

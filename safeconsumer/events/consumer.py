@@ -12,7 +12,7 @@ _FEW = 3
 
 class HoldEvent(Event):
     """
-    The parent of events about holds; level debug if holds only limit a worker's load.
+    Base class of events about holds; level debug if they only limit a worker's load.
 
     Attributes:
         holds: the holds.
@@ -268,10 +268,10 @@ class RebalanceCompleted(Event):
     Attributes:
         generation: Kafka's generation id.
         member_id: Kafka's member id.
-        kept: partitions owned without a gap.
-        gained: partitions owned from now on, including regained ones.
-        revoked: partitions given up.
-        lost: partitions taken away while the membership was lost.
+        kept: partitions that were owned before and after, without a gap.
+        gained: partitions that are owned from now on, including regained ones.
+        revoked: partitions that the member gave up.
+        lost: partitions that were taken away while the membership was lost.
         quiet: the partitions that are quiet now.
         holds_on_gained: holds that keep gained partitions quiet.
     """

@@ -101,8 +101,8 @@ class Outbox:
     leaves its events to the delivering thread, which always finds them:
 
     1. The other call's event is appended before the call tries to take the turn.
-    2. If it does not get the turn, the delivering thread has the turn at that moment.
-    3. The delivering thread reads the queue once more after it gives the turn back.
+    2. If the call does not get the turn, the delivering thread still has the turn.
+    3. After the delivering thread has given the turn back, it checks the queue again.
 
     No lock is held while a hook runs, and no thread waits for a slow hook.
 
@@ -159,7 +159,7 @@ class Outbox:
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """Return whether this thread is delivering events, so that the caller is a hook."""
+        """Return whether this thread is delivering events, which means that a hook called."""
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 

@@ -1,9 +1,9 @@
 """
 Writes events as log lines.
 
-If the application has configured structlog, the lines go there, otherwise to the logger
-``safeconsumer`` of the standard ``logging`` module. If ``logging`` is not configured
-either, Python prints only warnings and errors, to stderr.
+If the application has configured structlog, the lines go to structlog, otherwise to the
+logger ``safeconsumer`` of the standard ``logging`` module. If ``logging`` is not
+configured either, Python prints only warnings and errors, to stderr.
 
 This module never imports structlog, because an application that has configured
 structlog has already imported it. The import takes 2 MB of memory (7 MB with rich), and

@@ -81,7 +81,7 @@ def printable(text: str) -> str:
 
 
 def utc(seconds: float) -> str:
-    """Return a time, given in seconds since the epoch, as readable text."""
+    """Return a time, given in seconds since 1970, as human-readable text."""
     if seconds >= _END_OF_CALENDAR:
         return "a time beyond the year 9999"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -140,7 +140,7 @@ class Hold:
         return self.scope, self.owner
 
     def asks_the_same_as(self, other: "Hold") -> bool:
-        """Return whether replacing ``other`` with this hold would change nothing."""
+        """Return whether replacing ``other`` with this hold would have no effect."""
         return (
             self.deadline is None
             and other.deadline is None

@@ -209,7 +209,7 @@ class PauseLedger:
         named: Collection[tuple[Scope, Snapshot]] = (),
     ) -> None:
         """
-        Place one hold per scope in a single change; unchanged holds stay.
+        Place one hold per scope in a single change; existing equal holds are kept.
 
         The holds are in force once this method has returned. By then the hooks have
         received the event, or the thread that is currently calling the hooks will
@@ -312,7 +312,7 @@ class PauseLedger:
         """
         Apply a new assignment; partitions that a hold covers become quiet immediately.
 
-        The cause decides which pauses end. Events wait for :meth:`deliver`, because
+        The cause determines which pauses end. Events wait for :meth:`deliver`, because
         this method may be called under upstream's subscription lock.
         """
         change = _QueuedChange(
@@ -363,7 +363,7 @@ class PauseLedger:
         Gate every partition that is gained from now on, until :meth:`open_gates`.
 
         The watcher is called on the thread that assigns, under upstream's locks but not
-        under the ledger's. It must be quick, and must neither block nor raise.
+        under the ledger's. It must return quickly, and must neither block nor raise.
         """
         self._watcher = watcher
 
@@ -386,7 +386,7 @@ class PauseLedger:
 
     def deliver(self) -> bool:
         """
-        Deliver queued events, under no lock; return whether this thread called hooks.
+        Deliver queued events without a lock held; return whether this call ran hooks.
 
         If another thread is already delivering events, it also delivers these.
         """

@@ -152,7 +152,7 @@ def of(target: object) -> Scope:
             scope, for example a hold's.
 
     Raises:
-        ScopeSyntaxError: the target is not a legal scope.
+        ScopeSyntaxError: the target is not a valid scope.
         TargetTypeError: the target has another type.
     """
     if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
@@ -175,7 +175,7 @@ def partition(topic: object, number: object) -> Partition:
     Check a topic name and a partition number; return the scope of the partition.
 
     Raises:
-        ScopeSyntaxError: the name or the number is not legal in Kafka.
+        ScopeSyntaxError: the name or the number is not valid in Kafka.
     """
     if type(topic) is str and type(number) is int:  # the usual case
         return _partition(topic, number)
@@ -204,7 +204,7 @@ def topic(name: object) -> Topic:
     Check a topic name; return the scope of the topic.
 
     Raises:
-        ScopeSyntaxError: the name is not legal in Kafka.
+        ScopeSyntaxError: the name is not valid in Kafka.
     """
     return Topic(_checked_topic(name))
 

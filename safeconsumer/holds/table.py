@@ -40,15 +40,16 @@ Some changes end holds that they do not name.
 |---|---|---|
 | not assigned | it is gained, and a hold covers it | held |
 | not assigned | it is gained by a ``poll`` that gates, or is watched | gated |
-| not assigned | it is gained otherwise | flows |
-| flows | a hold that covers it is placed | held |
-| held | the last hold that covers it is lifted, expires or ends | flows |
-| gated | its gate opens (below) | held, or flows |
+| not assigned | it is gained otherwise | not quiet |
+| not quiet | a hold that covers it is placed | held |
+| held | the last hold that covers it is lifted, expires or ends | not quiet |
+| gated | its gate opens (below) | held, or not quiet |
 | any | it departs | not assigned |
 
 **3. An ownership that has ended.** A join that is prepared, or a lost membership,
 leaves the ownership *undecided*: the next completed join either gives the partition
-back or confirms that it is gone. Every other cause decides immediately.
+back or confirms that it is gone. With every other cause the ownership is decided
+immediately.
 
 **4. A poll.** If a program held everything before a ``poll``, it had no opportunity to
 hold partitions that it gained during the ``poll`` (KAFKA-13463). For these partitions a

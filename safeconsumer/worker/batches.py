@@ -132,17 +132,17 @@ class Batch:
     """
     Records of one partition, in order; the program must report a result for each one.
 
-    Each record needs one answer, :meth:`done` or :meth:`fail`, from any thread and in
-    any order. Until a record has its answer, no later offset is committed. If a batch
-    is garbage-collected before every record has an answer, the pump stops with
-    :class:`~safeconsumer.errors.UnansweredBatchError`.
+    The program must report one result for each record, by :meth:`done` or :meth:`fail`,
+    from any thread and in any order. Until a record has its result, no later offset is
+    committed. If a batch is garbage-collected before every record has a result, the
+    pump stops with :class:`~safeconsumer.errors.UnansweredBatchError`.
 
     Attributes:
         partition: the partition of the records.
-        records: deserialized ``ConsumerRecord`` objects of kafka-python. A record that
-            cannot be deserialized is left out, because it has failed already.
-        attempt: the number of this attempt, from 1. A record that failed before is
-            delivered in a batch of its own.
+        records: deserialized ``ConsumerRecord`` objects of kafka-python. Records that
+            cannot be deserialized are left out, because they have failed already.
+        attempt: the number of this attempt, from 1. A record that has failed before is
+            delivered alone, in a separate batch.
     """
 
     def __init__(
@@ -167,11 +167,12 @@ class Batch:
         """
         Complete the given records, or all unanswered ones. Any thread may call this.
 
-        A second answer changes nothing, nor does an answer for a revoked partition.
+        A second result for the same record has no effect, nor does a result for a
+        revoked partition.
 
         Args:
-            indexes: one or several indexes into ``records``; an empty list changes
-                nothing, and None stands for all unanswered records.
+            indexes: one or several indexes into ``records``; an empty list has no
+                effect, and None stands for all unanswered records.
 
         Raises:
             IndexError: an index is out of range; no record was completed.
@@ -188,15 +189,15 @@ class Batch:
         Any thread may call this.
 
         The error has the same meaning as one that the handler of a :class:`Worker`
-        raises. After a :class:`RetryLater` the records are delivered again after its
-        delay, which uses up no attempt. A :class:`Pause` also holds its scope during
-        that time. A :class:`Reject` is final. After any other exception the records are
-        delivered again by the rules of ``retry``; records that use up their attempts go
-        to ``dead_letter``, or ``on_exhausted`` applies. Several records that fail
-        together without indexes are delivered again one by one, even after a
-        :class:`Reject`. No offset past a record is committed before the record is done,
-        acknowledged as a dead letter, or skipped by that policy. A second answer, or a
-        late one, changes nothing.
+        raises. With a :class:`RetryLater` the records are delivered again after its
+        delay, which does not count as an attempt. A :class:`Pause` also holds its scope
+        during that time. A :class:`Reject` is final. With any other exception the
+        records are delivered again according to ``retry``; records that have used up
+        their attempts go to ``dead_letter``, or ``on_exhausted`` applies. If several
+        records fail together and ``indexes`` is None, they are delivered again one by
+        one, even after a :class:`Reject`. No offset past a record is committed before
+        the record is done, acknowledged as a dead letter, or skipped by that policy. A
+        second result, or a late one, has no effect.
 
         Args:
             error: the exception of these records.
@@ -205,7 +206,7 @@ class Batch:
 
         Raises:
             IndexError: an index is out of range; no failure was recorded.
-            TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or an
+            TypeError: ``error`` is not an exception, or it is a ``BatchFailure``; or an
                 index is not a whole number.
         """
         is_error = isinstance(error, BaseException)

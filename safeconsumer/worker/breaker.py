@@ -27,8 +27,8 @@ class Breaker:
     early, call ``consumer.resume("orders", owner="worker:breaker")``: the topic
     continues immediately. The next such error opens the breaker again, for ``first``
     seconds and without counting as an attempt. After a success the breaker counts
-    failures from zero again. Each topic has its own breaker, and the workers of a group
-    do not share their breakers::
+    failures from zero again. Each topic has its own breaker. The workers of a group do
+    not share their breakers::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 

@@ -93,7 +93,7 @@ class Decisions:
         """
         Apply the current holds to the queue.
 
-        Any thread may call this, under no lock of the worker.
+        Any thread may call this, but not while it holds a lock of the worker.
         """
         self.queue.obey()
         self.outages.close_lifted()
@@ -106,7 +106,7 @@ class Decisions:
     # ------------------------------------------------------------ results
 
     def complete(self, outcome: Outcome) -> None:
-        """Process the result of a task; the result of a closed epoch changes nothing."""
+        """Process the result of a task; the result of a task of a closed epoch is ignored."""
         outcome = self.outages.decide(outcome)
         with self._kept.lock:
             self._complete(outcome)
@@ -511,8 +511,8 @@ def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     return error
 
 
-# The minimum delay before the next try of a letter, in seconds, because a sink may fail
-# immediately and for ever.
+# The minimum delay, in seconds, before a letter is tried again, because a sink may fail
+# immediately every time.
 _SHORTEST = 0.01
 # The states in which a lane's records can start, unless a hold prevents it.
 _MOVING = frozenset({LaneState.READY, LaneState.FILLING})

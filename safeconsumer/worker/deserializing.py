@@ -157,7 +157,7 @@ class Readers:
 
         Raises:
             BatchFailure: some records cannot be deserialized, or the handler has raised
-                a BatchFailure; this exception combines the errors of both.
+                a BatchFailure; the exception contains the errors of both kinds.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}

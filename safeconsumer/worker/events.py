@@ -136,7 +136,7 @@ class WorkDrained(WorkerEvent):
 
 class CommitRejected(WorkerEvent):
     """
-    A commit of the worker was refused or could not be sent.
+    A commit by the worker was refused or could not be sent.
 
     The worker commits again, with newer offsets, as long as it runs and owns the
     partitions.

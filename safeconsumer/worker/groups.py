@@ -12,8 +12,8 @@ one of them counts. It is chosen by the first of these rules that applies:
 4. :class:`RetryLater`; of several delays the longest.
 5. :class:`Reject`.
 
-A :class:`BatchFailure` counts only if the group has no other error, because with
-another error nobody knows which records are done. Any other group is a failure.
+A :class:`BatchFailure` counts only if the group has no other error; otherwise it is not
+known which records are done. Any other group is a failure.
 """
 
 import asyncio

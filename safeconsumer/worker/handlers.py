@@ -189,12 +189,12 @@ class Context:
             ended with a requested delay or pause, with an outage that a breaker has
             detected, or with an error of a whole batch.
         revoked: an event that is set when the partition is being revoked, or when a
-            seek or a reset has moved its position. Records that are done after that may
-            be handled again. A thread calls ``is_set()`` or ``wait(timeout)``, and a
-            coroutine uses ``await context.revoked``. The event is never set in the
-            process executor.
-        state: the value of the worker's ``lifespan`` in this thread or process; None
-            without a lifespan.
+            seek or a reset has moved its position. Records that are completed after
+            that may be handled again. A thread calls ``is_set()`` or ``wait(timeout)``,
+            and a coroutine uses ``await context.revoked``. The event is never set in
+            the process executor.
+        state: the value of the worker's ``lifespan`` in this thread or process; None if
+            there is no lifespan.
     """
 
     partition: TopicPartition

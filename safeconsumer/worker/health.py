@@ -27,7 +27,7 @@ class Report:
     Attributes:
         done: the number of completed records: handled, acknowledged as dead letters, or
             skipped.
-        dropped: the number of records that were dropped, and that are delivered again.
+        dropped: the number of records that were dropped, and will be delivered again.
         dropped_by_reason: the number of dropped records by reason: ``revoked``,
             ``lost``, ``moved`` (by a seek, ``reset-offsets`` or an offset out of
             range), or ``stopped``. Together with ``done`` and ``refetched`` they add up

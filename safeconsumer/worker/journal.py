@@ -30,9 +30,10 @@ class HandlerJournal:
     the completion of the record. An entry that cannot be written stops the worker,
     because no commit may be sent before all pending entries are written.
 
-    Thread rules: any thread. Only :meth:`completes` and :meth:`drops`, which postpone
-    the write, may be called under a lock of the worker. A write may take long, and a
-    signal handler that interrupts the write may need that lock.
+    Thread rules: any thread may call the methods. Only :meth:`completes` and
+    :meth:`drops`, which postpone the write, may be called under a lock of the worker. A
+    write may take long, and a signal handler that interrupts the write may need that
+    lock.
 
     Args:
         journal: the journal of the consumer.

@@ -194,7 +194,7 @@ class KeptRecords:
         self.when_low()
 
     def close(self, epoch: Epoch) -> DroppedWork:
-        """Close an epoch, so that later results of its tasks change nothing."""
+        """Close an epoch, so that later results of its tasks are ignored."""
         with self.lock:
             mark, running = epoch.watermark(), epoch.running
             done = self.finished([epoch])
@@ -261,8 +261,8 @@ class KeptRecords:
         """
         Return partition, offset and time of each record that blocks as a final failure.
 
-        Records whose next step, such as a dead letter, is stopped by a hold do not
-        count.
+        The result excludes records whose next step, such as a dead letter, a hold
+        prevents.
         """
         with self.lock:
             return [

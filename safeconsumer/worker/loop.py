@@ -1,4 +1,4 @@
-"""Polls continuously with bounded memory, and opens and closes ownerships' epochs."""
+"""Polls continuously, with bounded memory; opens and closes an epoch per ownership."""
 
 import math
 import time
@@ -268,9 +268,9 @@ class Engine:
         ]
 
     def _follow_resets(self, polled: Polled) -> None:
-        # The position was out of range, for example after retention, so the committed
-        # offset is no longer a floor. The epoch continues from the new position once
-        # all earlier records are done.
+        # The position was out of range, for example because retention deleted records,
+        # so the committed offset is no longer a floor. The epoch continues from the new
+        # position once all earlier records are done.
         owned = self._group.owned()
         for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)

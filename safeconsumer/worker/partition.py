@@ -143,7 +143,7 @@ class Lane:
 
     def take(self, most: int, span: int) -> Ordinals:
         """
-        Take up to ``most`` records, but none beyond the span.
+        Take up to ``most`` records, but no records beyond the span.
 
         A record that has failed, or may have failed, is taken alone.
         """
@@ -297,7 +297,7 @@ class Epoch:
         return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
-        """Return whether only holds prevent work on a record."""
+        """Return whether a record could be worked on if no hold prevented it."""
         ready = (lane.first_offset() for lane in self.ready if lane)
         return self.is_held and offset in ready
 
@@ -367,7 +367,7 @@ Indexes: TypeAlias = Sequence[int]
 @frozen(eq=False)
 class Task:
     """
-    Records of one ownership that a handler works on in this order.
+    Records of one ownership that a handler works on, in this order.
 
     Attributes:
         lane: the lane from which the records come, or the first of several lanes.

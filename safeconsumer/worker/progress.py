@@ -84,7 +84,7 @@ class Progress:
         self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
     ) -> None:
         """
-        Append the records of a poll, whose offsets are higher than all earlier ones.
+        Append a poll's records, whose offsets must be higher than all earlier ones.
 
         Args:
             records: the records.
@@ -175,8 +175,8 @@ class Progress:
         Return the ordinal of the first incomplete record.
 
         Args:
-            tasks: the tasks that are out; records marked complete in a task count as
-                complete.
+            tasks: the tasks that have not returned; records marked complete in a task
+                count as complete.
         """
         done = bytearray(self._done) if tasks else self._done
         for task in tasks:
@@ -194,8 +194,8 @@ class Progress:
         complete.
 
         Args:
-            tasks: the tasks that are out; records marked complete in a task count as
-                complete.
+            tasks: the tasks that have not returned; records marked complete in a task
+                count as complete.
         """
         first = self.first_incomplete(tasks)
         if first == self.admitted:

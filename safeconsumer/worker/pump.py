@@ -73,23 +73,23 @@ class _LentConsumer(ConsumerClient):
 
 class Pump:
     """
-    Polls with bounded memory and commits finished records, while you do the work.
+    Polls with bounded memory and commits finished records while you process batches.
 
     ``with Pump(consumer) as pump: for batch in pump: ...; batch.done()``. A separate
-    thread polls from the start of the block to its end, so the member is not evicted
-    however long you take for a batch. Inside the block the consumer belongs to that
-    thread, and you may only make the calls that are allowed on any thread. While the
-    program has too many records, the thread holds all partitions, and continues to
+    thread polls from the start of the block to its end, so the member is not evicted,
+    however long you take to process a batch. Inside the block the consumer belongs to
+    that thread, and you may only make the calls that are allowed on any thread. While
+    the program has too many records, the thread holds all partitions, and continues to
     poll.
 
-    A pump is a :class:`Worker` that gives you its records. If the loop raises an error,
-    the pump has stopped, and hands out no more batches.
+    A pump is a :class:`Worker` that hands its records to your own code. If the loop
+    raises an error, the pump has stopped, and hands out no more batches.
 
     On exit, the block waits for unanswered batches, up to ``Drain.shutdown``, and
     commits. After an exception the pump does not wait for the batch that was handed out
     last, unless another thread has answered for some of its records. After the block
-    the consumer is yours again, and you must close it. Each position is at the first
-    record that is not done, or at the target of your own seek if that is lower.
+    you have full use of the consumer again, and must close it. Each position is at the
+    first record that is not done, or at the target of your own seek if that is lower.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
@@ -249,7 +249,8 @@ class Pump:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: the share of records that failed for good is too high.
-            UnansweredBatchError: a batch was dropped without an answer.
+            UnansweredBatchError: a batch was garbage-collected before all its records
+                had a result.
             WorkerStateError: the pump is used outside of its ``with`` block.
             BaseException: any exception that ``poll`` raises.
         """

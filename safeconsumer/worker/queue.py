@@ -64,7 +64,7 @@ _WHOLE: Mapping[object, None] = {None: None}
 
 class Queue:
     """
-    Moves lanes from state to state, and hands out the records of ready lanes.
+    Moves lanes from state to state, and hands out the records in ready lanes.
 
     Only a queue changes the state of a lane; see the table of :class:`LaneState`.
 

@@ -209,7 +209,7 @@ def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
 
 def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     """
-    Return a value that is callable; refuse any other value.
+    Return the value if it is callable; refuse any other value.
 
     Args:
         value: the value to check.
@@ -267,7 +267,7 @@ def check_signature(
 
 def refuse_class(value: object, what: str) -> None:
     """
-    Refuse a class where a function is needed, because a call would only make an object.
+    Refuse a class in place of a function; a call would only create an instance.
 
     Raises:
         WorkerSettingError: the value is a class.

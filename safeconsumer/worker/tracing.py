@@ -78,7 +78,7 @@ class Tracer:
         config: the consumer's settings.
 
     Attributes:
-        failures: the number of spans that could not be made, ended or passed on.
+        failures: the number of spans that could not be created, ended or passed on.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Computes how many records may be kept, and when polling stops and continues."""
+"""Computes how many records may be kept, and when to stop and continue polling."""
 
 import math
 
@@ -64,7 +64,7 @@ class Marks:
     low: Load
 
     def is_throttled(self, load: Load, *, was: bool) -> bool:
-        """Return whether polling must stop, or must stay stopped if it ``was`` stopped."""
+        """Return whether polling must stop, or must stay stopped if ``was`` is true."""
         if was:
             return load.records > self.low.records or load.bytes > self.low.bytes
         return load.records >= self.high.records or load.bytes >= self.high.bytes

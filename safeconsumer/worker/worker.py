@@ -78,9 +78,9 @@ class Worker:
             same key in a partition, are handled one after the other, retries included.
             With ``unordered``, records are handled in any order. The key is the one in
             the record's original bytes.
-        executor: ``thread`` for handlers that wait, ``process`` for handlers that
-            compute, ``asyncio`` for coroutines. With ``process`` the handler must be
-            importable, and a script needs ``if __name__ == "__main__":``, as with
+        executor: ``thread`` for handlers that mostly wait, ``process`` for handlers
+            that compute, ``asyncio`` for coroutines. With ``process`` the handler must
+            be importable, and a script needs ``if __name__ == "__main__":``, as with
             ``multiprocessing``. A process that a handler forks exits when that handler
             call ends, with the status of its ``sys.exit()`` or with 1, and handles no
             other record.
@@ -137,8 +137,8 @@ class Worker:
         WorkerSettingError: a setting is invalid; the message has the reason, and
             nothing was started. For ``on_event`` the error is a :class:`HookTypeError`.
 
-    Thread rules: call ``run`` on one thread, all other methods on any thread, and
-    ``stop`` even in a signal handler.
+    Thread rules: call ``run`` on one thread. All other methods may be called on any
+    thread, and ``stop`` even in a signal handler.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
@@ -237,8 +237,8 @@ class Worker:
             WorkerSettingError: the consumer consumes the dead-letter topic.
             WorkerStateError: the worker ran before, or another Worker or Pump uses its
                 consumer.
-            ForkedConsumerError: the worker was made before this process was forked.
-            JournalError: the consumer keeps a journal, which cannot be written.
+            ForkedConsumerError: the worker was created before this process was forked.
+            JournalError: the consumer's journal cannot be written.
             BaseException: a handler's exception that is not an ``Exception``, such as
                 ``SystemExit``; or any exception that ``poll`` raises. Before the
                 exception is raised, running handlers are drained and completed records

@@ -1,4 +1,4 @@
-"""Chooses the decoder of record batches, and logs the choice."""
+"""Chooses the decoder for record batches, and logs the choice."""
 
 import logging
 from functools import cache

@@ -29,12 +29,14 @@ class PauseSafeCluster(ClusterMetadata):
     consumer, the topic stays unknown until ``metadata_max_age_ms`` (5 minutes) has
     passed. Until then no partition of it is assigned, and the member does not join.
 
-    Upstream also forgets a topic if one response, perhaps from a starting broker, has
-    an error for the topic or lacks it. The topic's partitions are then revoked and
-    assigned again, and their pauses are lost. For this class a topic no longer exists
-    only after two consecutive responses without it; other errors do not count.
+    Upstream also forgets a topic if a single response, perhaps from a broker that is
+    starting, has an error for the topic or does not list it. The topic's partitions are
+    then revoked and assigned again, and their pauses are lost. For this class a topic
+    no longer exists only after two consecutive responses without it; other errors do
+    not count.
 
-    Thread rules: the IO thread; ``leader_for_partition`` may be called on any thread.
+    Thread rules: only the IO thread calls the methods, except that any thread may call
+    ``leader_for_partition``.
     """
 
     _requested_topics: frozenset[str] | None = frozenset()

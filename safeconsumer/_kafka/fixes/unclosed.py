@@ -156,7 +156,7 @@ class ClosingManager(KafkaConnectionManager):
         node_id: Any = None,  # noqa: ANN401 - upstream's
         request_timeout_ms: float | None = None,
     ) -> Any:  # noqa: ANN401 - upstream's
-        """Send a request; return a future of the response."""
+        """Send a request; return a future for the response."""
         if node_id is not None:
             return super().send(request, node_id, request_timeout_ms)
         return self.call_soon(self._send_to_any, request, request_timeout_ms)

@@ -33,7 +33,7 @@ class PatientClient(NoTopicsClient):
     """
 
     def connection_delay(self, node_id: object) -> float:
-        """Return the milliseconds to wait; an event on a connection ends the wait."""
+        """Return how many milliseconds to wait; an event on a connection ends the wait."""
         seconds: float = super().connection_delay(node_id)
         return max(1000 * seconds, _LEAST_DELAY_MS)
 

@@ -408,7 +408,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if self._generation.is_lost():
                 raise UnjoinedGroupException from None
             raise
-        if self._generation.is_lost():  # by unsubscribe() and subscribe(), for example
+        if self._generation.is_lost():  # for example by unsubscribe()
             raise UnjoinedGroupException
         with self._lock:
             # Any later request to rejoin concerns this new generation.
@@ -817,7 +817,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Refuse a commit that is not from the worker or pump that uses the consumer.
 
         Only the worker or pump knows which records are finished. An earlier commit that
-        was not sent yet is refused, too, because it could set the offset back.
+        was not sent yet is refused, too, because it could move the group's offset back.
 
         Raises:
             CommitRefusedError: a worker or pump uses the consumer, and did not request
@@ -923,8 +923,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        # If the program passes metadata on that is the note of an earlier commit, it is
-        # removed.
+        # If the program passes on the note of an earlier commit as metadata, the note
+        # is removed.
         for tp, one in commit.items():
             if one.metadata and journal.is_note(one.metadata):
                 commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)

@@ -46,8 +46,9 @@ class PauseSafeFetcher(Fetcher):
 
     - A resumed partition continues in its half-read batch, even if other partitions
       were read in between; upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with its ownership; responses and buffers of another
-      ownership are dropped, even the responses to fetches in flight.
+    - Each fetch is stamped with its ownership; responses and buffers of any other
+      ownership are dropped, even if the fetch is still in flight when the ownership
+      ends.
     - Each drain uses one snapshot of the quiet partitions.
     - The total size of parked data is limited.
     - A lifted hold wakes a waiting ``poll``.
@@ -118,8 +119,8 @@ class PauseSafeFetcher(Fetcher):
         """
         Drain, send the next fetches, and wait for a response or a lifted hold.
 
-        Unlike in upstream's method, a hold that is lifted or expires ends the wait, even
-        if no fetch is in flight.
+        Unlike in upstream's method, the wait ends when a hold is lifted or expires,
+        even if no fetch is in flight.
         """
         self.wait.begin()
         if self.wakeup.is_asked:  # the wake-up may have come before this wait
@@ -147,7 +148,7 @@ class PauseSafeFetcher(Fetcher):
         """
         End the current wait of :meth:`fetch_records`, if there is one.
 
-        Thread rules: any thread and a signal handler may call this, which takes no
+        Thread rules: any thread and a signal handler may call this method; it takes no
         lock.
         """
         self.wait.end()
@@ -215,7 +216,7 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_unreturned(self) -> None:
         """
-        Put back the records that the last ``poll`` took but did not return.
+        Put back the records that the last ``poll`` has taken but not returned.
 
         If the last ``poll`` raised, its records are delivered again, from the buffer.
         Each ``poll`` calls this method first, even if no drain follows.
@@ -429,7 +430,7 @@ class PauseSafeFetcher(Fetcher):
                 self._put_back(tp, state)
             else:
                 continue
-            with subscription._lock:  # the program gets none of these records
+            with subscription._lock:  # the program does not get any of these records
                 if not subscription.undelivered.is_step:
                     subscription.undelivered.taken.pop(tp, None)
         return records

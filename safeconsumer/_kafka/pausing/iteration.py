@@ -74,7 +74,7 @@ class Iteration:
         Run a poll if no other thread is polling; end the unfinished iteration.
 
         Raises:
-            ConcurrentPollError: a poll or a step of an iteration is under way.
+            ConcurrentPollError: another poll or step of an iteration is in progress.
         """
         if not self.is_stepping():
             return self.alone(poll)
@@ -120,7 +120,7 @@ class Iteration:
                 ended.
 
         Raises:
-            ConcurrentPollError: a poll or a step of an iteration is under way.
+            ConcurrentPollError: another poll or step of an iteration is in progress.
             ForkedConsumerError: the consumer was created in another process.
         """
         # The iteration ends first, because the poll continues after its last record. A

@@ -79,7 +79,7 @@ class Journal(Protocol):
         """Record the committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
-        """Record that the broker's clock showed a time between two local times."""
+        """Record that a broker's clock was read between two local times."""
 
     def unseen(self) -> None:
         """Record that a producer may commit for this member from now on."""
@@ -222,7 +222,7 @@ class LedgerSubscription(SubscriptionState):
         return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the quiet partitions; in a drain, those that were quiet at its start."""
+        """Return the quiet partitions; during a drain, those that were quiet at its start."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 

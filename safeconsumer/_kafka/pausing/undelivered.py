@@ -318,8 +318,9 @@ class Undelivered:
     """
     Tracks the partitions from which the last poll has taken records.
 
-    A drain moves positions immediately, so that the next fetches start after its
-    records. Only records that the poll returns count as delivered and may be committed.
+    A drain moves positions immediately, so that the next fetches start after the
+    drained records. Only records that the poll returns count as delivered and may be
+    committed.
 
     Thread rules: the caller holds upstream's subscription lock. A signal handler may
     commit on the draining thread, so taken records are recorded before the position
@@ -380,7 +381,7 @@ class Undelivered:
         records: list[ConsumerRecord],
     ) -> list[ConsumerRecord]:
         """
-        Return a step's records, except those taken before the step's last seek.
+        Return a step's records, except records that were taken before its last seek.
 
         A program's own ``poll`` may poll several times, call ``seek()`` in between, and
         return all records. If the consumer itself has reset the position, no records

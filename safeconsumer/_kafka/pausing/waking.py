@@ -28,12 +28,12 @@ class Wakeup:
     committed offsets; and for a fetch (:class:`FetchWait`).
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
-    2. A wait registers itself, and then reads ``is_asked``. Therefore the caller sees
-       the wait, or the wait sees ``is_asked``, or both.
+    2. A wait registers itself, and then reads ``is_asked``. Therefore the caller finds
+       the wait, or the wait finds ``is_asked`` set, or both.
     3. The poll gives up, as after its timeout, and clears ``is_asked`` at its end. The
        request that it was waiting for stays pending for the next poll.
 
-    Thread rules: any thread and a signal handler may call :meth:`ask`, which takes no
+    Thread rules: any thread and a signal handler may call :meth:`ask`; it takes no
     lock.
 
     Attributes:
@@ -54,7 +54,7 @@ class Wakeup:
             end_soon(self._net, wait)
 
     def is_polling_here(self) -> bool:
-        """Return whether a poll is under way on this thread."""
+        """Return whether this thread is in a poll."""
         return self.poller == threading.get_ident()
 
     @contextlib.contextmanager
@@ -73,8 +73,8 @@ class FetchWait:
     """
     A poll's wait for the response to a fetch, which a lifted hold also ends.
 
-    Thread rules: the polling thread; any thread and a signal handler may call
-    :meth:`end`.
+    Thread rules: only the polling thread, except that any thread and a signal handler
+    may call :meth:`end`.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped

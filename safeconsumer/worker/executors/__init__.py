@@ -31,8 +31,8 @@ class Runner(Protocol):
         Wait up to ``seconds`` for the runner; return whether it is ready.
 
         Raises:
-            LifespanError: the lifespan could not be entered, so the runner never gets
-                ready.
+            LifespanError: the lifespan could not be entered, so the runner will never
+                be ready.
         """
 
     def recall(self) -> None:

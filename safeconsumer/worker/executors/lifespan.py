@@ -24,11 +24,11 @@ from safeconsumer.worker.tracebacks import shown
 
 def refuse_no_maker(lifespan: object) -> None:
     """
-    Refuse an object that does not make a context manager when called without arguments.
+    Refuse an object that does not return a context manager if called without arguments.
 
     Raises:
-        WorkerSettingError: the object is a context manager itself; it cannot be called,
-            or requires arguments; or it makes a generator or a coroutine.
+        WorkerSettingError: the object is itself a context manager; it cannot be called,
+            or requires arguments; or it returns a generator or a coroutine.
     """
     is_manager = isinstance(
         lifespan, AbstractContextManager | AbstractAsyncContextManager
@@ -94,7 +94,7 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
     Create and enter the lifespan's context manager; return its value.
 
     Raises:
-        LifespanError: the context manager could not be made or entered.
+        LifespanError: the context manager could not be created or entered.
     """
     if lifespan is None:
         return None
@@ -110,7 +110,7 @@ async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> A
     Create and enter the context manager, sync or async; return its value.
 
     Raises:
-        LifespanError: the context manager could not be made or entered.
+        LifespanError: the context manager could not be created or entered.
     """
     if lifespan is None:
         return None
@@ -149,8 +149,9 @@ class LifespanThread:
     """
     Enters and leaves the lifespan in its own daemon thread.
 
-    The extra thread lets callers limit their wait, and makes entering and leaving
-    happen on the same thread, as a database connection may require.
+    Because of the separate thread, callers can limit their wait. It also means that
+    entering and leaving happen on the same thread, as a database connection may
+    require.
 
     Attributes:
         state: the lifespan's value, once the lifespan is entered.
@@ -169,7 +170,7 @@ class LifespanThread:
         )
 
     def start(self) -> None:
-        """Start to enter the lifespan, if there is one."""
+        """Start entering the lifespan, if there is one."""
         if self._lifespan is not None:
             self._thread.start()
 
@@ -186,7 +187,7 @@ class LifespanThread:
         return is_over
 
     def leave(self, seconds: float) -> None:
-        """Leave the lifespan, and wait up to ``seconds`` until it is left."""
+        """Leave the lifespan, and wait up to ``seconds`` until that is done."""
         self._leaving.set()
         if self._thread.is_alive():
             self._thread.join(seconds)

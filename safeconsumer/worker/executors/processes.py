@@ -228,7 +228,7 @@ class Processes(Threads):
             child.process.join(max(0.0, until - time.monotonic()))
             child.kill()
             child.close()
-        # A process that is just being started is killed by the thread that starts it.
+        # A process that is still being started is killed by the thread that starts it.
         if self._starting.acquire(timeout=max(0.0, until - time.monotonic())):
             self._starting.release()
 
@@ -265,7 +265,7 @@ class Processes(Threads):
         tracer = self._calls.trace
         carrier = None if tracer is None else tracer.carrier()
         question = given, context.partition, context.attempt, carrier
-        sent = pickle.dumps(question)  # a pipe's own pickler takes twice the time
+        sent = pickle.dumps(question)  # twice as fast as in pipe.send()
         child = self._children[threading.get_ident()]
         wrong = self._answer(
             child, sent, len(given) if self._decisions.queue.policy.is_batch else 1

@@ -22,7 +22,7 @@ from safeconsumer.worker.partition import Outcome, Task
 
 
 class Threads:
-    """Runs handlers in daemon threads; a stuck thread does not block the exit."""
+    """Runs handlers in daemon threads; a stuck thread does not prevent the program's exit."""
 
     _ends_late = False  # whether this executor can end a handler that takes too long
 
