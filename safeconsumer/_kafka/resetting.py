@@ -328,8 +328,8 @@ class Resetting:
             log.exception("a rebalance listener failed while partitions were reset")
 
     async def _commit(self, due: States, targets: Mapping[Any, Target]) -> None:
-        # The new ownership may be gated until the reader of the holds topic opens the
-        # gate, so quiet partitions are not required here.
+        # A new ownership may still be gated, until the reader of the holds topic opens
+        # the gate. _still_valid() would leave it out.
         due = {
             tp: state
             for tp, state in due.items()

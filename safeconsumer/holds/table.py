@@ -1,5 +1,5 @@
 """
-Decides which partitions are quiet: one table of holds, gates and assigned partitions.
+Decides which partitions are quiet, with a table of holds, gates and assignments.
 
 Theory of operation
 -------------------

@@ -105,7 +105,7 @@ class Holds:
 
     def overlapping(self, scope: Scope) -> tuple[Hold, ...]:
         """
-        Return the holds that are known to cover the scope or a part of it.
+        Return the holds that are known to cover the scope, or a part of it.
 
         For example, after the hold of a topic is lifted, one of its partitions may
         still be held. Two patterns count as overlapping only if their texts are equal,

@@ -19,16 +19,16 @@ class Breaker:
 
     When the breaker opens, it holds the topic with the owner ``worker:breaker``, a
     reason and an expiry. Until then no handler starts on a record of the topic. When
-    the hold expires, the topic continues, and the record that failed last is tried
-    first. If that record succeeds, the breaker closes. If it fails with such an error
-    again, the topic is held again, for longer. The failure that opens the breaker, and
-    all such failures after it, do not count as attempts. If several handlers run at a
-    time, several records may fail before the topic is held again. To close the breaker
-    early, call ``consumer.resume("orders", owner="worker:breaker")``: the topic
-    continues immediately. The next such error opens the breaker again, for ``first``
-    seconds and without counting as an attempt. After a success the breaker counts
-    failures from zero again. Each topic has its own breaker. The workers of a group do
-    not share their breakers::
+    the hold expires, the topic's records are handled again, beginning with the record
+    that failed last. When a record succeeds, the breaker closes. When a record fails
+    with such an error again, the topic is held again, for longer. The failure that
+    opens the breaker, and all such failures after it, do not count as attempts. If
+    several handlers run at a time, several records may fail before the topic is held
+    again. To close the breaker early, call ``consumer.resume("orders",
+    owner="worker:breaker")``: the topic's records are then handled again immediately.
+    The next such error opens the breaker again, for ``first`` seconds and without
+    counting as an attempt. After a success the breaker counts failures from zero again.
+    Each topic has its own breaker. The workers of a group do not share their breakers::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 

@@ -98,7 +98,7 @@ class Slot:
 def end_slot(
     slot: Slot, fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
-    """Mark a slot as ended by an error, and pass an error for the worker to ``fail``."""
+    """Mark a slot as ended, and pass ``fail`` an error that names the slot and the cause."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error

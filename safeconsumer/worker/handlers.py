@@ -53,7 +53,7 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Makes the worker start no records of a scope for a while, and then try again.
+    Makes the worker hold back a scope's records for a while, and then try again.
 
     After the pause the record is handled first; the call that raised the pause does not
     count as an attempt. For a partition, a topic or ``all``, the worker places a hold

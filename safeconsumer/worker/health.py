@@ -76,7 +76,7 @@ class Stats:
         queued: the number of records that wait for a handler.
         running: the number of records that are handed over to handlers. Handlers work
             on some of these, and the others follow in the same hand-over. Records of
-            partitions that were taken away count while a handler works on them.
+            partitions that were taken away count until their hand-over ends.
         bytes: the size of queued and running records, and of finished ones that were
             handed over together with running ones. Records of partitions that were
             taken away do not count.

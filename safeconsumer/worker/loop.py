@@ -149,7 +149,7 @@ class Engine:
             self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 
     def rest(self) -> None:
-        """Wait briefly for running work; used when no poll is possible."""
+        """Wait briefly for running work; called when it is not possible to poll."""
         self._wait_idle(BUSY_POLL)
 
     def conclude(self, seconds: float = math.inf) -> bool:

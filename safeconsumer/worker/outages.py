@@ -198,8 +198,8 @@ class Outages:
             return
         with lock:
             for topic, row in tuple(self._rows.items()):
-                # The hold is checked before the clock. If it expires between the
-                # checks, the second one is False.
+                # The hold is looked up before the clock is read. If the hold is gone
+                # because it has expired, the clock then shows that.
                 if not self._seconds_left(topic) and self._queue.clock() < row.until:
                     self._lifted(topic)
 

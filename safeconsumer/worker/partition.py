@@ -373,7 +373,8 @@ class Task:
         lane: the lane from which the records come, or the first of several lanes.
         ordinals: the ordinals of the records in their ownership.
         records: the records themselves, with None in place of each complete record. The
-            code that runs the task sets the None, on any thread and without a lock.
+            code that runs the task replaces complete records by None, on any thread and
+            without a lock.
         keys: the record keys on which no other task may work at the same time, as the
             keys of a mapping.
         attempt: the number of this attempt, from 1.

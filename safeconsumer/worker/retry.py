@@ -122,7 +122,8 @@ class FailureRatio:
         """
         Return how the ratio exceeds the maximum, as text, or None if it does not.
 
-        As long as no record has succeeded, a few dead letters are enough to exceed it.
+        As long as no record has succeeded, a few dead letters already exceed the
+        maximum.
         """
         if max_ratio is None or self.dead <= max_ratio * self.seen:
             return None

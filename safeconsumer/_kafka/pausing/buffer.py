@@ -72,8 +72,8 @@ class Buffer:
         self.answers: deque[CompletedFetch] = deque()
         self.size = 0
         self.moves = 0
-        # The positions before and after the taken records, and the leader epoch of the
-        # latter.
+        # The offsets before and after the taken records, and the leader epoch of the
+        # end.
         self._start = self._end = 0
         self._epoch = -1
 

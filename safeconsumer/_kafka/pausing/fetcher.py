@@ -559,8 +559,8 @@ class PauseSafeFetcher(Fetcher):
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
                     # The program has called a seek method after upstream chose the
-                    # request. Without this line the new reset would wait for as long as
-                    # the response to the request may take.
+                    # request. Without this line the new reset would wait until the old
+                    # request's timeout.
                     state.next_allowed_retry_time = None
                 else:
                     stamped[tp] = Stamped.of(strategy, state), epoch
