@@ -52,10 +52,7 @@ def exception_types(
 
 
 def share_of_one(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """Accept only a fraction that is 0 or more and less than 1."""
-    if not is_number(value) or not 0 <= value < 1:  # type: ignore[operator]  # a number
-        message = (
-            f"{attribute.name} must be 0 or more and less than 1, not {value!r}: "
-            f"polling must resume below the limit at which it stops"
-        )
+    """Accept only a number from 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:  # type: ignore[operator]  # a number
+        message = f"{attribute.name} must be a number from 0 to 1, not {value!r}"
         raise WorkerSettingError(message)

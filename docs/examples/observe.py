@@ -46,7 +46,7 @@ class ObservedPauses:
         self.leaked, self.silent = {}, {}
         self._paused_by_name = set()
         self._paused_topics = set()
-        # The partitions that were paused since the last poll, by those of their topic.
+        # The partitions that were paused since the last poll, by all of their topic.
         self._named = {}
         # The times at which partitions were resumed, until they deliver a record.
         self._resumed_at = {}

@@ -111,10 +111,10 @@ class Membership:
 
     def take(self, owner: object) -> None:
         """
-        Refuse other code's commits, polls and assignment changes until :meth:`release`.
+        Refuse other code's commits and polls, and calls that end the assignment.
 
-        The owner commits with :meth:`own_commit`, and makes its other calls in
-        :meth:`own_call`.
+        This lasts until :meth:`release`. The owner commits with :meth:`own_commit`, and
+        makes its other calls in :meth:`own_call`.
         """
         self._subscription.taken_by = owner
 
@@ -155,7 +155,7 @@ class Membership:
         """
         From now on do not skip any unread record, even under ``latest``.
 
-        New partitions are read from their start. If unread records are deleted, reading
+        Added partitions are read from their start. If unread records are deleted, reading
         continues at the first record that still exists.
         """
         self._coordinator.skip_no_record()

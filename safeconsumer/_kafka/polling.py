@@ -205,9 +205,8 @@ class Polling:
         """Return a generator of the next poll's records; it is empty after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
-            self._consumer._consumer_timeout = (
-                -math.inf
-            )  # the timeout is only used in this step
+            # Only this step uses the timeout.
+            self._consumer._consumer_timeout = -math.inf
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
         records: Generator[ConsumerRecord, None, None] = self._iteration.records()

@@ -555,7 +555,7 @@ class Case:
 
     @cached_property
     def incomparable(self) -> str:
-        """The reason why offsets cannot be compared; "" if they belong to one topic."""
+        """The reason why offsets of two topics cannot be compared; "" if they can."""
         known = [(one.owned, one.member) for one in self.epochs]
         first = {one.cluster: member for one, member in known if one.cluster}
         if len(first) > 1:

@@ -60,7 +60,7 @@ class Assigned(Ownership, tag="assigned"):
 
 
 class Revoked(Ownership, tag="revoked"):
-    """Ownerships end because the group decided so."""
+    """Ownerships end in a rebalance, or by an ``assign`` or ``unsubscribe``."""
 
 
 class Lost(Ownership, tag="lost"):

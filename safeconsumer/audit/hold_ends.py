@@ -158,7 +158,7 @@ class HoldEnds:
         self._owned: dict[TopicPartition | str | None, dict[str, _OwnedEnds]] = {}
         self._ending: set[object] = set()  # running calls that end pauses
         self._unsubscribing: set[object] = set()  # running calls of ``unsubscribe``
-        self._freed, self._freed_at = -1, -1.0  # the last call that ended pauses
+        self._freed, self._freed_at = -1, -1.0  # the last return of an ending call
         # The future ends that pauses named, and the times of these calls, by topic.
         self._named: dict[str, dict[float, float]] = {}
 

@@ -320,7 +320,7 @@ class Partition:
         self._take(entry)
 
     def note_reset(self, entry: entries.Reset) -> None:
-        """Follow an ownership that begins at the offset to which an operator moves it."""
+        """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
             self._take(entry)
             self._go_to(entry.offset, entry, "reset")

@@ -568,7 +568,7 @@ def _named(
 
 
 def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> None:
-    """End a command that lifts nothing because others hold, unless it waits for them."""
+    """End a command that lifts nothing while others hold, unless it waits for them."""
     is_waiting = limit is not None and not later_version_scopes(done.plan)
     if not is_waiting and not done.was_held and done.plan.others:
         give_up(context, _advice(done.plan), Status.FAILED)

@@ -327,7 +327,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         if self._ending is not None:
             await asyncio.shield(self._ending)
-        if self._attaching is not None:  # another call is starting control
+        if self._attaching is not None:  # another call has started control
             await asyncio.shield(self._attaching)
         if self._control is None or self._is_over or self._attaching is not None:
             await super().start()

@@ -433,7 +433,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         *,
         departed: Iterable[Pair] | None,
     ) -> None:
-        """Apply librdkafka's new assignment; without ``departed`` all partitions departed."""
+        """Apply librdkafka's new assignment; ``departed=None`` means all departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
         self._fast_quiet = _NO_SET

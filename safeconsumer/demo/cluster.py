@@ -67,7 +67,7 @@ class UsersCluster(ExistingCluster):
 
         Returns:
             A sentence about the removal, with the topics and groups that were not
-                removed.
+            removed.
         """
         groups = [
             one.removesuffix(TOPIC) + GROUP

@@ -162,7 +162,7 @@ def _next(
         # 1. The cluster reports the offset.
         # 2. The member commits.
         # 3. An operator holds the partition.
-        # 4. The members read the hold; the earlier commit did not disobey it.
+        # 4. This program reads the hold; the earlier commit did not disobey it.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

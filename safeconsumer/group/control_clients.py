@@ -59,8 +59,8 @@ class HoldsTopic(Protocol):
         """
         Return the next records, waiting at most this many milliseconds.
 
-        The call raises if the topic was recreated, or if no fetch was answered for five
-        seconds.
+        The call raises if the topic was recreated, or if the broker has not answered for
+        five seconds.
         """
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:

@@ -48,6 +48,8 @@ def parse_moment(text: str) -> float:
     """
     Return the epoch seconds of ``2h``, which is two hours ago, or of a date and time.
 
+    A date without a time zone is in UTC.
+
     Raises:
         ValueError: the text is neither; the message shows how to write a time.
     """

@@ -169,7 +169,7 @@ def _holds(board: Board, group: str | None) -> Iterator[Finding]:
             yield Finding(
                 "hold-pattern",
                 BAD,
-                f"{label} is not understood by this version ({read.trouble})",
+                f"{label} is not understood by this installation ({read.trouble})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
         if one.expires_at is not None and one.is_over(times.here):

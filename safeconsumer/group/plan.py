@@ -15,8 +15,8 @@ The owner's hold of the same scope     Effect of placing a hold
 no hold                                the hold is placed
 same reason and duration               none: the hold is unchanged
 same reason, but longer (extended)     none, unless ``Place.replaces``
-one of these, perhaps ended            the hold is placed again: renewed
-one of these that the topic lost       the hold is placed again: renewed
+one of these that ended or may have    the hold is placed again: renewed
+the same, and the topic has lost it    the hold is placed again: renewed
 another hold                           it is replaced, if the owner agrees
 another hold that has ended            it is replaced
 =====================================  ================================================
@@ -367,7 +367,7 @@ class Place(TimedHolds):
             return False
         if wanted.ttl_ms is None or hold.ttl_ms is None or self.replaces:
             return wanted.ttl_ms == hold.ttl_ms
-        if view.is_from_earlier_topic(one):  # members obey it until its own end
+        if view.is_from_earlier_topic(one):  # members obey it until its later end
             return wanted.ttl_ms == hold.ttl_ms
         return wanted.ttl_ms <= hold.ttl_ms
 

@@ -100,7 +100,7 @@ HELD_WITHOUT_OWNER = Verdict(
 STARTING = Verdict(
     Level.WAITING,
     "waits",
-    "{member} just received or paused it, and is still reading the holds",
+    "{member} just received it or paused it with pause(), and still reads the holds",
 )
 PAUSED = Verdict(
     Level.QUIET,

@@ -446,7 +446,9 @@ def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
 @frozen(kw_only=True)
 class View:
     """
-    One group at one point in time; ``unread`` names the parts that could not be read.
+    One group at one point in time.
+
+    Parts that could not be read are None or empty, and ``unread`` names them.
 
     Verdicts on members and partitions are computed once, on first access.
 

@@ -2,10 +2,10 @@
 Determines whole pauses, and how a pause is placed over another hold.
 
 A plain pause is a pause of single partitions by the application, without an explicit
-lifetime. It lasts until a completed join leaves its partition out. If a pause names all
-partitions of a topic that one call of ``assignment()`` returned, a whole pause of the
-topic is placed in addition: a hold with the owner ``WHOLE``, which lasts until the
-application's next resume (P3, P7).
+lifetime. It lasts until a completed join leaves its partition out. If a plain pause
+names all partitions of a topic that one call of ``assignment()`` returned, a whole
+pause of the topic is placed in addition: a hold with the owner ``WHOLE``, which lasts
+until the application's next resume (P3, P7).
 """
 
 from __future__ import annotations

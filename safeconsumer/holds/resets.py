@@ -93,7 +93,7 @@ class Resets:
         self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
 
     def begin(self, wanted: Targets) -> None:
-        """Hold newly targeted partitions. Call this once the operators' holds cover them."""
+        """Hold new targets' partitions. Call this once operators' holds cover them."""
         new = [tp for tp, one in wanted.items() if self.targets.get(tp) != one]
         self.hold(new)
         self.targets = wanted

@@ -190,7 +190,7 @@ def _checked_partition(topic: object, number: object) -> Partition:
         raise ScopeSyntaxError(message)
     if not 0 <= which <= _MAX_PARTITION:
         text = partition_text(name, which)
-        message = f"{text} is not a partition: the last number is {_MAX_PARTITION}"
+        message = f"{text} is not a partition: numbers are 0 to {_MAX_PARTITION}"
         raise ScopeSyntaxError(message)
     return Partition(name, which)
 

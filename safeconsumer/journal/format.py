@@ -2,11 +2,11 @@
 Defines the delivery journal: the actions of one process, in JSON lines.
 
 This is version 5. The first line, ``{"journal": 5, "member": ..., "group": ..., "at":
-...}``, names the member. Each further line has ``n``, its number, ``at``, the seconds
-since the epoch on a clock that never goes back, ``e``, the name of the event, and the
-event's fields. A partition is written as ``topic:number``, a time as seconds since the
-epoch. Unknown values are left out, or are null. A reader skips events that are not
-named here.
+...}``, names the member. Each further line has ``n``, its number, one higher than the
+one before, ``at``, the seconds since the epoch on a clock that never goes back, ``e``,
+the name of the event, and the event's fields. A partition is written as
+``topic:number``, a time as seconds since the epoch. Unknown values are left out, or are
+null. A reader skips events that are not named here.
 
 Events of every consumer:
 
@@ -100,9 +100,9 @@ Events of other programs:
 A killed process may leave half a line at the end; no other line may be broken.
 
 A journal may have several parts, each in its own file. The head of a later part also
-has ``part``, its number from 1 on, ``after``, the number of the last entry before it,
-and ``began``, the ``at`` of the first head. A part that has ended ends with a line
-without ``n``, which has ``part`` and ``after`` of the next part.
+has ``part``, its number (the first part is 1), ``after``, the number of the last entry
+before it, and ``began``, the ``at`` of the first head. A part that has ended ends with
+a line without ``n``, which has ``part`` and ``after`` of the next part.
 """
 
 VERSION = 5

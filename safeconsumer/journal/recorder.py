@@ -523,7 +523,7 @@ class Recorder:
             )
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
-        """Write that an ownership begins at the offset to which an operator moves it."""
+        """Write that an ownership begins where an operator moves the partition."""
         self._deliveries.begins_at(tp, offset)
         fields = {"tp": tp_text(tp), "offset": offset, "owner": owner}
         self._write_without_raising("reset", fields)

@@ -112,7 +112,7 @@ class OtherFigures(Figures):
     Reads the values of a consumer of another library, which does not show all of them.
 
     Args:
-        member: the consumer's member, for metrics.
+        member: the view of the consumer for metrics.
     """
 
     def __init__(self, member: OtherMember) -> None:

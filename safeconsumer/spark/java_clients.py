@@ -49,7 +49,7 @@ _SETTINGS = (
     "message.timestamp.type",
     "unclean.leader.election.enable",
 )
-_NO_GROUP = "GroupIdNotFoundException"  # named so since Kafka 4
+_NO_GROUP = "GroupIdNotFoundException"  # raised since Kafka 4
 _MISSING = "UnknownTopicOrPartitionException"
 _REFUSED = "AuthorizationException"
 _SILENT = (

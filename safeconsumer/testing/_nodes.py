@@ -43,7 +43,7 @@ class Nodes:
 
         Returns:
             A function from a number to a successor, so that the work is spread over
-                brokers.
+            brokers.
         """
         others = [other for other in self.addresses if other not in self._down]
         if self.is_up(node) or not others:

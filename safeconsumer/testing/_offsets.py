@@ -96,7 +96,7 @@ class Offsets:
     def commit_in_transaction(
         self, exchange: Exchange, check_producer: Callable[[], None]
     ) -> None:
-        """Answer TxnOffsetCommit, unless ``check_producer`` refuses the producer."""
+        """Answer TxnOffsetCommit; ``check_producer`` raises if the producer is wrong."""
         body = exchange.body
 
         def keep() -> _Kept:

@@ -105,7 +105,7 @@ class Message:
     @classmethod
     def read(cls, data: bytes) -> "Message":
         """
-        Read a request, which starts after its length.
+        Read a request, without the length that precedes it.
 
         Raises:
             UnreadableError: the request cannot be read, or has an unknown version.

@@ -239,7 +239,7 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
 
     Returns:
         The calls, and the records by outcome. An exception that the worker's ``run()``
-            would raise is in ``error``.
+        would raise is in ``error``.
 
     Raises:
         WorkerSettingError: an option is invalid; or the records are missing or out of

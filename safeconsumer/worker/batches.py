@@ -168,7 +168,7 @@ class Batch:
         Complete the given records, or all unanswered ones. Any thread may call this.
 
         A second result for the same record has no effect, nor does a result for a
-        revoked partition.
+        partition that was taken away.
 
         Args:
             indexes: one or several indexes into ``records``; an empty list has no
@@ -331,7 +331,7 @@ class HandOut:
         self._is_new_request = True
         for ticket in self._last:
             # A program that requests more batches has finished with its previous ones.
-            # If their partition was revoked, they are given back, because a later
+            # If their partition was taken away, they are given back, because a later
             # ownership of the partition waits for batches that the program still has.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()

@@ -263,7 +263,7 @@ class Brakes:
 
     def stalled_since(self) -> float | None:
         """
-        Return when a record was last completed, if there is no room for more records.
+        Return since when no record has been completed, if there is no room for more.
 
         Any thread may call this.
 

@@ -74,7 +74,8 @@ class Slot:
     Attributes:
         task: the current task; None while the slot waits.
         index: the index of the current record.
-        began: the time at which work on that record began, on the monotonic clock.
+        began: the time at which work on that record began, in seconds on the monotonic
+            clock.
         stack: returns the handler's stack as text, or None if the stack is not known.
         reported: the task and index of the last reported stall.
         name: the name of the slot, as text for people.

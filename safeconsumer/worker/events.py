@@ -361,7 +361,7 @@ class HandlerStalled(WorkerEvent):
             event.
         seconds: the time since the call began, or since the batch's last answer.
         stack: the stack of the call, innermost call last; None for a batch of a
-            ``Pump``, and for a call in another process.
+            ``Pump``, and if the stack cannot be read, as in another process.
         is_letter: whether the stalled call is one of ``dead_letter``, not of the
             handler.
     """

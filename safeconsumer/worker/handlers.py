@@ -188,7 +188,7 @@ class Context:
         attempt: the number of this attempt, from 1. An attempt is not counted if it
             ended with a requested delay or pause, with an outage that a breaker has
             detected, or with an error of a whole batch.
-        revoked: an event that is set when the partition is being revoked, or when a
+        revoked: an event that is set when the partition is being taken away, or when a
             seek or a reset has moved its position. Records that are completed after
             that may be handled again. A thread calls ``is_set()`` or ``wait(timeout)``,
             and a coroutine uses ``await context.revoked``. The event is never set in

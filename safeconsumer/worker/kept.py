@@ -61,8 +61,8 @@ class KeptRecords:
 
     Attributes:
         lock: guards every counter and every epoch.
-        idle: set when no record is running any more. A thread clears this event before
-            it waits for it.
+        idle: set when no record is running any more, and when an epoch is closed. A
+            thread clears this event before it waits for it.
         epochs: the open epochs by partition.
         records: the number of incomplete records of all open epochs.
         bytes: the size of the incomplete records.
@@ -252,7 +252,7 @@ class KeptRecords:
             )
 
     def busy(self) -> set[TopicPartition]:
-        """Return the partitions with running records, including revoked partitions."""
+        """Return the partitions with running records, even those that were taken away."""
         with self.lock:
             here = {tp for tp, epoch in self.epochs.items() if epoch.tasks}
             return here.union(self.left_behind)

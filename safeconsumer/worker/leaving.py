@@ -34,8 +34,8 @@ class Commits:
     Attributes:
         succeeded: the number of commits that succeeded.
         failed: the number of commits that were refused or could not be sent.
-        is_behind: whether, since the last successful commit, partitions were dropped
-            whose completed records are not committed.
+        is_behind: whether, since the last successful commit, partitions have left whose
+            completed records are not committed.
     """
 
     _client: ConsumerClient

@@ -72,7 +72,7 @@ class Outages:
         task = outcome.task
         if self._breaker is None and not outcome.failed:
             return outcome  # the usual case
-        # Failures of a partition that is being revoked count, too, because the outage
+        # Failures of a partition that is being taken away count, too, because the outage
         # continues.
         if task.epoch.is_closed or task.letter is not None:
             return outcome

@@ -21,8 +21,8 @@ from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.turns import Turns
 
-# The maximum number of records in a hand-over, and the seconds that a hand-over should
-# take.
+# The maximum number of records in a hand-over, and the approximate time in seconds that
+# a hand-over should take.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 

@@ -1,4 +1,4 @@
-"""Notifies handlers, in threads and coroutines, that their partition is being revoked."""
+"""Notifies handlers, in threads and coroutines, that their partition is being taken away."""
 
 import asyncio
 from collections.abc import Generator

@@ -10,7 +10,6 @@ from attrs import field, frozen
 from attrs.validators import optional
 
 from safeconsumer._checks import (
-    is_number,
     not_negative,
     positive,
     positive_int,
@@ -25,12 +24,7 @@ from safeconsumer.worker.watermarks import Limits
 __all__ = ["Commit", "DeadLetter", "Drain", "Limits", "Retry", "Tracing"]
 
 
-def _share(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
-    if not (is_number(value) and value == 1):
-        share_of_one(self, attribute, value)
-
-
-_share_or_none: Any = optional(_share)
+_share_or_none: Any = optional(share_of_one)
 
 
 @frozen(kw_only=True)

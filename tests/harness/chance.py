@@ -20,7 +20,7 @@ _KEPT = Path(
     or Path(__file__).parents[2] / ".hypothesis"
 )
 
-# A busy machine must not fail a test.
+# A busy machine must not make a test fail.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("repeatable", derandomize=True, database=None, **_PATIENT)
 settings.register_profile(

@@ -28,7 +28,7 @@ _ERRORS = {  # by request, the error code with which a broker may answer
 
 
 class _UnreadableError(Exception):
-    """A deserializer raises this error."""
+    """The error that a program's deserializer raises."""
 
 
 class _Hindered(Deserializer):
@@ -243,7 +243,7 @@ class Program:
         self.lab.rng.choice((self.consumer.commit, self.consumer.commit_async))()
 
     def commit_offsets(self):
-        """Commit the delivered records, as a program that passes offsets does."""
+        """Commit the delivered records by passing their offsets to ``commit()``."""
         self._commit_delivered(self._some(), self.consumer.commit)
 
     def _commit_delivered(self, partitions, commit):
@@ -334,7 +334,7 @@ class Group(RandomLogs):
 
     Attributes:
         settings: the settings of all members.
-        there: the members that have not been stopped.
+        there: the members that the test has not stopped.
     """
 
     def __init__(self, lab, folder, avoided=(), **more):
@@ -443,7 +443,7 @@ class Group(RandomLogs):
             self._held.remove(scope)
 
     def reset(self):
-        """Reset a topic's offsets, under a hold that may end before all are reset."""
+        """Reset a topic's offsets under a hold that may end before all offsets are reset."""
         if self._is_controlled:
             targets = {}
             for tp in self.tps[:3]:

@@ -1,5 +1,5 @@
 """
-Plays random histories of one consumer, and judges each by the calls that were made.
+Plays random histories of one consumer, and judges them by the program's calls.
 
 The judge tracks the next record, the paused partitions and the content of each log; it
 shares no code with the product. When a position may have moved automatically (by a reset,
@@ -135,7 +135,7 @@ class History(RandomLogs):
             assert not missed, f"P8: {tp} lost {missed[:5]}, {offset} came by {way}"
 
     def not_passed(self, tp, offset, what):
-        """Assert that a position or a committed offset is not ahead of the records."""
+        """Assert that a position or committed offset is not ahead of delivered records."""
         following = self.next[tp]
         if following is not None:
             missed = self._between(tp, following, offset)
@@ -158,7 +158,7 @@ class History(RandomLogs):
         return [one for one in self.visible(tp) if first <= one < end]
 
     def note_moves(self):
-        """After an event about a moved position, let the next record decide."""
+        """Set the next offset after each event about a moved position; see ``begin_of``."""
         new, self.seen = self.events[self.seen :], len(self.events)
         for event in new:
             if isinstance(event, events.RebalanceCompleted):
@@ -170,7 +170,7 @@ class History(RandomLogs):
                     self.next[tp] = self.begin_of(tp, event)
 
     def begin_of(self, tp, event):
-        """Return the next offset after a move, or None if the next record decides."""
+        """Return the next offset after a move, or None if only the next record shows it."""
         del tp, event
 
     # ------------------------------------------------------------ reading
@@ -259,7 +259,7 @@ class History(RandomLogs):
             self.rng.choice(calls)(tp)
 
     def moves_to(self, tp, offset):
-        """Record that the program moves a position; None means to an end of the log."""
+        """Record that the program seeks to an offset, or, if None, to an end of the log."""
         self.next[tp] = offset
 
     def seek_to_a_time(self):
@@ -313,7 +313,7 @@ class History(RandomLogs):
     # ------------------------------------------------------------ the assignment
 
     def choose(self):
-        """Join again, or assign some of the partitions."""
+        """Make a member join again, or assign random partitions if there is no group."""
         if self.is_member:
             self.consumer._coordinator.request_rejoin()
             return
@@ -429,7 +429,7 @@ class History(RandomLogs):
         assert not late, f"P10: {late} never came"
 
     def _left(self):
-        # The next offsets still to come; an empty list if the next record decides.
+        # The next undelivered offsets; an empty list if only the next record shows them.
         left = {}
         for tp, following in self.next.items():
             rest = [] if following is None else self._between(tp, following, 1 << 62)

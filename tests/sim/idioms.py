@@ -44,7 +44,8 @@ class Program:
         is_ours_only: whether it calls methods that kafka-python lacks.
         is_busy: whether it wants no records.
         turn: the number of the turn.
-        own: the partitions that the program remembers, each with the turn of its resume.
+        own: the partitions that the program remembers, each with the turn in which the
+            program resumes it.
     """
 
     reads_b: ClassVar[bool] = False
@@ -243,7 +244,7 @@ class Unsubscribing(Program):
 
 
 class Work(Program):
-    """The program pauses a partition during a batch, and resumes it if still assigned."""
+    """The program pauses a partition while it works, and resumes it if still assigned."""
 
     seconds = 3
 
@@ -350,7 +351,7 @@ class OtherThread(Program):
         return self.thread is not None and self.thread.is_alive()
 
     def act(self, is_busy):
-        """Pause or resume, during a poll or after one."""
+        """Wait a little; then pause if the program becomes busy, otherwise resume."""
         time.sleep(0.1)
         (self.stop if is_busy else self.go)()
         self.is_busy = is_busy
@@ -392,7 +393,7 @@ class TwoAtOnce(Program):
 
 
 class OwnersQuarantine(Quarantine):
-    """A separate owner pauses one partition forever, while a flag is set and cleared."""
+    """The program quarantines one partition under a separate owner, and pauses by a flag."""
 
     is_ours_only = True
 
@@ -430,7 +431,7 @@ def resumed(consumer, tp):
 @frozen
 class Situation:
     """
-    A sequence of assignments.
+    A sequence of assignments to the only member.
 
     Attributes:
         first: the partitions that are assigned first.
@@ -507,7 +508,7 @@ class Game:
         raised: the errors that the client's methods raised in the program.
         disobeyed: the partitions whose records arrived although another hold or a gate
             kept them quiet.
-        verdict: the letters of the table; None until the game has ended.
+        verdict: the letters for the table; None until the game has ended.
     """
 
     def __init__(self, stage, situation, program, assignor, other=None):
@@ -538,7 +539,7 @@ class Game:
         self._program.turn = number
         self._guarded(self._program.on_turn)
         if self._is_rejoining:
-            self._poll()  # a poll that returns other records immediately gains no partition
+            self._poll()  # a poll that returns records immediately does not complete a join
             self.consumer._coordinator.request_rejoin()
             self._is_rejoining = False
 
@@ -682,15 +683,15 @@ _FORGETTING = [
     for program in ("Work", "Backoff")
     for assignor in ("eager", "cooperative")
 ]
-# By P3 a pause survives if the next join returns a partition after a lost membership. A
-# program that forgets its pauses then forgets them in every eager rebalance, too, where
+# By P3 a pause survives a lost membership if the next join returns its partition. A program
+# that forgets its pauses in that case also forgets them in every eager rebalance, in which
 # kafka-python keeps them.
 _LOST = ("lost, back", "lost, more", "lost at go")
 EXCEPTED = (
-    # Partitions resumed one by one, or by a loop, while none of them was assigned.
+    # The program resumes partitions one by one while none of them is assigned.
     *product(("SavedGuarded", "OneByOne"), ("idle at go", "lost at go")),
-    # Pauses that a guard skips, or that the listener forgets, when the membership is
-    # lost.
+    # The program's guard skips the resume, or its listener forgets the pause, when the
+    # membership is lost.
     *product(("Work", "Backoff"), ("lost at go",)),
     *product(_FORGETTING, _LOST),
 )

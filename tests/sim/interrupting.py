@@ -1,4 +1,4 @@
-"""Raises exceptions at chosen places of a call, as a signal handler does."""
+"""Raises exceptions at chosen points in a call, as a signal handler does."""
 
 import itertools
 from pathlib import Path
@@ -29,17 +29,17 @@ def is_mine():
 
 
 def interrupting(*inside, kind=TimeLimitError):
-    """Return interrupts on the test's thread, in the given files or else in ours."""
+    """Return ``Interrupts`` of the test's thread in these files, by default our package."""
     return Interrupts(inside or (OURS,), is_mine(), kind)
 
 
 def each_place(lab, least, *inside, kind=TimeLimitError):
     """
-    Yield interrupts of a call, each at the next place, until the call has no more places.
+    Yield interrupts of a call, each at a later point, until the call ends before its point.
 
     Args:
-        lab: the lab, whose seed chooses the places.
-        least: the least number of places that the call must have.
+        lab: the lab, whose seed chooses the points.
+        least: the number of points that the call must exceed.
         inside: prefixes of the names of the interrupted files; our package by default.
         kind: the class of exceptions that are raised.
     """

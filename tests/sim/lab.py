@@ -150,7 +150,7 @@ class Lab:
         return {"bootstrap_servers": servers, "proxy_url": "sim://"}
 
     def settings(self, **more):
-        """Return a consumer's settings, which read from the start and commit nothing."""
+        """Return settings for a consumer that reads from the start and does not commit."""
         base = {
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
@@ -179,7 +179,7 @@ class Lab:
         process.is_frozen = False
 
     def kill(self, process):
-        """Kill a process (SIGKILL); its connections are closed, as by the kernel."""
+        """Kill a process (SIGKILL); its connections are closed, as the kernel would do."""
         process.is_dead = True
         self.network.reset(process)
 

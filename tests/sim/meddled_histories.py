@@ -61,7 +61,7 @@ class Acting(Deserializer):
 
 
 class UnreadableError(Exception):
-    """A deserializer that cannot read a value raises this once."""
+    """The error that the deserializer raises, once, for a value that it cannot read."""
 
 
 class Repeating(SafeConsumer):
@@ -100,7 +100,7 @@ class MeddledHistory(History):
 
     def __init__(self, lab):
         self.acting = Acting()
-        self.expires = {}  # the ends of pauses, by scope and owner
+        self.expires = {}  # when timed pauses expire, by scope and owner
         self.is_reading = self.is_over = False
         self.moved = {}  # the positions that calls within the current call have set
         self.found = {}  # the offsets of the current call, by partition
@@ -376,7 +376,7 @@ class MeddledHistory(History):
         self._meet(lambda: interrupts.at(number, read))
 
     def interrupt_another_call(self):
-        """Interrupt a call, and then repeat the call, as a program does."""
+        """Interrupt a call, and then repeat the call, as a program would."""
         names = "seek", "seek_to_an_end", "pause", "resume", "commit", "position"
         name, number = self.rng.choice(names), self.rng.randrange(200)
         drawn = self.rng.getstate()
@@ -443,7 +443,7 @@ class MeddledHistory(History):
         self.next = dict.fromkeys(self.tps)
 
     def share(self):
-        """Let another member join the group, or leave it."""
+        """Let another member join or leave the group."""
         if not self.is_member:
             return
         if self.others:

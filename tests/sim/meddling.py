@@ -127,7 +127,7 @@ class Meddled(Watching):
         return self.log[before:]
 
     def reads_everything(self, count=20):
-        """Keep reading, and assert that each record of both arrives once, in order."""
+        """Assert that all records of both partitions arrive, once and in order."""
         self.until(lambda: len(self.log) >= count)
         self.is_silent(seconds=2)
         for tp in self.tps:

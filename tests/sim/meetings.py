@@ -1,5 +1,5 @@
 """
-Runs two calls so that they meet: the whole second call runs at one place of the first.
+Runs two calls so that they meet: the whole second call runs at one point in the first.
 
 The second call runs on another thread, or in a signal handler on the same thread, or it
 is an event outside the program, such as a broker's response or the passing of time. A
@@ -35,7 +35,7 @@ class Meeting:
 
     Attributes:
         held: the partitions that the second call left held.
-        sought: the offset to which the second call moved the first partition, or None.
+        sought: the offset to which the second call sought in the first partition, or None.
         places: the places at which the first call may be stopped.
     """
 
@@ -86,7 +86,7 @@ class Meeting:
         self.lab.sleep(0.01)
 
     def meet(self, a, b, at, mode):
-        """Run call b at one place of call a, judge, and return whether a has that place."""
+        """Run call b at one point in call a, judge, and return whether a has that point."""
         self._begin(a, b)
         self.is_read = a in READS.values()
         first, since = self.count - 2, len(self.reader.log)
@@ -314,7 +314,7 @@ def _resume_assigned(it):
 
 
 def _is_free(it, answer):
-    """P3, P10: if ``resume()`` returns no remaining hold, no partition is quiet."""
+    """P3, P10: assert that ``resume()`` returned no remaining hold, and nothing is quiet."""
     # The effect of a handler's call may be delayed.
     if it.is_read and not it.is_handler:
         assert answer == ()

@@ -45,7 +45,7 @@ class Socket:
         return -1 if self.state == "closed" else self.number
 
     def setblocking(self, *_):
-        """Do nothing, because the socket never blocks, and ``close`` follows a shutdown."""
+        """Do nothing: the socket never blocks, and ``close`` follows each ``shutdown``."""
 
     setsockopt = shutdown = setblocking
 
@@ -62,7 +62,7 @@ class Socket:
         return ("sim", self.number)
 
     def connect_ex(self, address):
-        """Connect, or return the connection's state to a client that calls repeatedly."""
+        """Connect; further calls return the state of the connection."""
         if self.state == "new":
             self.state = "connecting"
             self.world.network.dial(self, address[0])

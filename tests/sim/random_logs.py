@@ -55,7 +55,7 @@ class RandomLogs:
         self.lab.cluster.compact("t")
 
     def cut_the_log(self):
-        """Elect a leader without the last batches; return the partition if one is cut."""
+        """Elect a leader that lacks the last batches; return the partition if one is cut."""
         tp = self.rng.choice(self.tps)
         log = self.lab.cluster.log(*tp)
         if not log.batches or self.producing[tp]:

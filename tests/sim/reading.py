@@ -1,4 +1,4 @@
-"""A consumer that the test polls in its own thread, with marks and listeners for it."""
+"""A consumer that the test polls in its own thread, and related marks and listeners."""
 
 import pytest
 from attrs import evolve
@@ -32,7 +32,8 @@ def known(reason):
     """
     Mark a test that fails with kafka-python's own consumer.
 
-    If the test passes one day, our workaround can be removed; see the table in design/.
+    If the test passes with a later release, our workaround can be removed; see the table in
+    design/.
     """
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
@@ -188,7 +189,7 @@ class Reader:
         return self.log[start:]
 
     def reads(self, tp, offsets):
-        """Read that many records of a partition, and assert that they have these offsets."""
+        """Read from a partition, and assert that its next records have these offsets."""
         wanted, start = list(offsets), len(self.log)
         self.until(lambda: len(self.offsets(tp, start)) >= len(wanted))
         assert self.offsets(tp, start) == wanted
@@ -207,7 +208,7 @@ class Reader:
 
 
 def parked(lab, *, in_flight, **settings):
-    """Pause a partition with fetched records, perhaps beside a long fetch of another."""
+    """Pause a partition with fetched records, perhaps while another one is being fetched."""
     p0, p1 = lab.topic("t", 2)
     more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)

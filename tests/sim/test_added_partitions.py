@@ -46,7 +46,7 @@ def test_added_partitions_are_read_from_their_start_and_others_from_their_end(
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
 def test_partition_added_while_the_leader_assigns_counts_as_added(lab):
-    """W12: metadata may list the partition before an assignment without it completes."""
+    """W12: metadata lists the partition while an assignment that lacks it is in flight."""
     p0, p1 = lab.topic("t", 2, records=1)
     reader = reading(lab, "t", metadata_max_age_ms=500)
     assert reader.consumer.partitions_for_topic("t") == {0, 1}

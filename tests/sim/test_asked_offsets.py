@@ -44,7 +44,7 @@ def test_offsets_of_topics_without_metadata_are_requested(lab, kind, call):
 
 @pytest.mark.parametrize("call", ASKED)
 def test_request_for_a_missing_partition_times_out(lab, call):
-    """The call requests ten times a second, and ends after ``request_timeout_ms``."""
+    """The call repeats its request ten times a second until ``request_timeout_ms`` ends."""
     (p0, *_) = first_of_each(lab)
     lab.cluster.creates_topics = False
     reader = Reader(lab, SafeConsumer, tps=[p0], **patient(5_000))

@@ -1,5 +1,5 @@
 """
-Random programs of a group, which only the audit judges.
+Groups of random programs, which only the audit judges.
 
 Correct programs fail no check, whatever happens to them, and the audit finds a planted
 defect of the library.

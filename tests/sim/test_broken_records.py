@@ -56,7 +56,10 @@ def test_each_poll_raises_after_the_records_before_the_broken_one_until_a_seek(
         if error is CorruptBatchError:
             assert "t:0" in str(raised.value)
             assert type(raised.value.__cause__) is CorruptRecordError
-            for one in (raised.value, copy.copy(raised.value)):  # a copy keeps both
+            for one in (
+                raised.value,
+                copy.copy(raised.value),
+            ):  # a copy keeps both attributes
                 assert (one.partition, one.offset) == (bad, 2)
         lab.append(good, first=2 + turn)
     reader.consumer.seek(bad, 3)
@@ -69,7 +72,7 @@ def test_each_poll_raises_after_the_records_before_the_broken_one_until_a_seek(
 def test_no_poll_raises_while_the_partition_is_paused(lab, spoil, error):
     reader, bad, good = reading(lab, spoil)
     reader.until(lambda: reader.offsets(bad) == [0, 1])
-    reader.consumer.pause(bad)  # the next poll would raise
+    reader.consumer.pause(bad)  # the next poll would raise the error
     lab.append(good, 3, first=2)
     reader.is_silent(of=[bad])
     assert reader.offsets(good) == [*range(5)]
@@ -91,8 +94,8 @@ def test_no_record_is_lost_once_the_deserializer_is_repaired(lab, decoder):
     assert reader.offsets(good) == [0, 1]
 
 
-def test_brokers_error_about_its_log_names_partition_and_offset(lab):
-    """The broker answers one fetch of the partition with this error."""
+def test_corrupt_record_error_of_a_broker_names_partition_and_offset(lab):
+    """The broker answers one fetch of the partition with ``CorruptRecordError``."""
     (p0,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     reader.reads(p0, range(3))

@@ -16,7 +16,7 @@ def size(lab, tp):
 
 
 def until_kept(lab, reader, **more):
-    """Hold back the response to a fetch; return the fault once a fetch was sent."""
+    """Hold back the next fetch's response; return the fault once that fetch was sent."""
     late = lab.cluster.fail("Fetch", is_held=True, **more)
     reader.until(lambda: late.kept)
     return late

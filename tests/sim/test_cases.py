@@ -82,7 +82,7 @@ def test_safe_consumer_passes_the_case(lab, case, assignor):
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=20)
 def test_consumer_with_strict_pauses_passes_the_case(lab, case, assignor):
-    """By day only the cases run in which plain pauses end with the ownership."""
+    """By day only those cases run in which plain pauses end with the ownership."""
     cases = CasesLab(lab, assignor, "Strict")
     case.run(cases)
     cases.end_case()

@@ -39,7 +39,7 @@ ANSWERED = {
     "quiet": lambda consumer: consumer.quiet(),
     "resume": lambda consumer: consumer.resume(P0),
     "subscription": lambda consumer: consumer.subscription(),
-    # a SIGTERM handler may run late
+    # a SIGTERM handler may run after close()
     "wakeup": lambda consumer: consumer.wakeup(),
 }
 

@@ -35,7 +35,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
     """Return a reader, the partition that it keeps, and the partition that it lost."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
-    if drains:  # as a worker does, before it joins
+    if drains:  # a worker also sets a function that runs before a join
         Membership(reader.consumer).ask_before_join(lambda: None)
     reader.until(lambda: len(reader.log) == 200)
     other, left = reader.shares(SafeConsumer, poll_ms=100)
@@ -50,7 +50,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
 def test_commit_that_names_an_unowned_partition_is_refused_as_a_whole(
     lab, assignor, *, drains
 ):
-    """P17: the error belongs to both families and names the partition; nothing is sent."""
+    """P17: the error has a base class of kafka-python and one of ours; nothing is sent."""
     reader, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:

@@ -33,7 +33,7 @@ def read(*members):
 
 
 def reach(lab, offset, *members):
-    """Wait until each partition's owner has reached an offset."""
+    """Wait until each partition's owner has reached the given offset."""
 
     def has_come(number):
         tp = lab.partitions("t")[number]
@@ -67,7 +67,7 @@ def test_missing_coordinator_is_looked_up_at_a_bounded_rate(lab, kind):
 @pytest.mark.contract("P6", "P8")
 @pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "out of reach"])
 @simulated(seeds=1, nightly=2, nodes=3)
-def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
+def test_unresponsive_leader_does_not_end_a_membership(lab, is_frozen):
     """P8: reading continues from the other leaders, and later from all leaders."""
     a, b = two_members(lab, records=5)
     away = next(n for n in (1, 2, 3) if n != lab.coordinator())
@@ -112,7 +112,7 @@ def test_member_cut_off_from_its_coordinator_keeps_its_strict_hold(lab):
 
 
 @pytest.mark.contract("P6")
-def test_step_of_the_wall_clock_changes_no_membership(lab):
+def test_step_of_the_wall_clock_does_not_affect_a_membership(lab):
     """P6: sessions and poll intervals follow the monotonic clock."""
     (tp,) = lab.topic("t", 1, records=5)
     a = lab.member(SafeConsumer, "t")
@@ -237,11 +237,11 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
     silent.end()
     second.get(10)
     producer.close()
-    # Our producer checks twenty times a second, kafka-python's forty times as often.
+    # Our producer checks its broker twenty times a second; kafka-python's, 800 times.
     assert (turns <= 40 * SECONDS) == is_patient, turns
 
 
-# ------------------------------------------------------------ the kit's own clients and polls
+# ------------------------------------------------------------ clients and polls of the kit
 
 
 def test_client_that_finds_no_broker_leaves_no_thread(lab):

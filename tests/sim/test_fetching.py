@@ -1,4 +1,4 @@
-"""The partitions that fetches name, responses in flight at a pause, and unusual logs."""
+"""Partitions named in fetches, responses in flight during a pause, and unusual logs."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -105,7 +105,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_reading_continues_after_a_batch_without_records(lab, kind):
-    """Compaction leaves an empty batch of an idempotent producer, which is fetched alone."""
+    """Compaction empties an idempotent producer's batch, which a fetch returns alone."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):
@@ -133,8 +133,8 @@ def test_batch_that_was_cut_off_is_fetched_again(lab, kind):
 
 @pytest.mark.contract("P8")
 @both_clients
-def test_member_waits_for_offsets_of_an_ending_transaction(lab, kind):
-    """A reader of committed records starts after a transaction with an acknowledged end."""
+def test_member_waits_for_offsets_of_a_transaction_that_is_being_committed(lab, kind):
+    """The end of the transaction is acknowledged before its offsets are committed."""
     (tp,) = lab.topic("t", records=10)
     lab.cluster.transactions.end_takes = 2.0
     committed = {"isolation_level": "read_committed"}

@@ -1,4 +1,4 @@
-"""A partition that its owner paused can stay paused with the next owner."""
+"""A partition that one member paused can stay paused when another member gets it."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -68,7 +68,7 @@ def values(team, *members):
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=2)
 def test_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
-    """G7: the pause moves to new owners, and does not return after resume()."""
+    """G7: new owners inherit the pause, and the pause does not come back after resume()."""
     team = Team(lab)
     first = team.joins("a", assignor=assignor)
     first.owns(4)
@@ -245,12 +245,12 @@ LEAVING = {
 def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
     lab, leave, *, is_known
 ):
-    """No join follows these calls, so none could hand over the pauses."""
+    """No join follows these calls, so no join could hand over the pauses."""
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
     paused_all(team, first, STRICT)
-    if is_known:  # the group knows the pauses from another join
+    if is_known:  # another join has reported the pauses to the group
         generation = lab.generation()
         lab.cluster.fail("Heartbeat", error=27, count=1)
         lab.until(lambda: lab.generation() > generation)

@@ -22,7 +22,7 @@ from tests.sim.playing import simulated
 
 
 def of_the_day():
-    """Yield each program alone under both protocols, and once with another hold or a gate."""
+    """Yield the day's cases: each program alone (both protocols), and once with a hold."""
     for row, program in enumerate(PROGRAMS):
         for kind, assignor in enumerate(ASSIGNORS):
             yield Case(program, assignor, [*SITUATIONS][(row + kind) % 8])
@@ -37,7 +37,7 @@ def of_the_day():
 @pytest.mark.contract("P2", "P3", "P6", "P7")
 @pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
 @simulated(seeds=1, nightly=2)
-def test_program_has_the_verdict_of_the_table(lab, case):
+def test_program_gets_the_verdict_in_the_table(lab, case):
     """The consumer obeys another owner's hold or a gate, and nothing else changes."""
     game = case.played(lab, SafeConsumer)
     _, alone = case.known()
@@ -50,14 +50,14 @@ def test_program_has_the_verdict_of_the_table(lab, case):
 
 @pytest.mark.parametrize("case", params(STOCK, STOCK[::45]))
 @simulated(seeds=1, nightly=10)
-def test_program_with_kafka_python_has_the_verdict_of_the_table(lab, case):
+def test_program_with_kafka_python_gets_the_verdict_in_the_table(lab, case):
     known, _ = case.known()
     verdict = case.played(lab, KafkaConsumer).verdict
     assert verdict in ({"L", "."} if known == "?" else {known})
 
 
-def test_program_that_works_with_kafka_python_works_with_ours_unless_excepted():
-    """The list of exceptions has no superfluous entry."""
+def test_program_that_works_with_kafka_python_works_with_ours_unless_listed():
+    """Every listed exception is still needed."""
     worse = {
         (name, situation)
         for name, cells in rows().items()

@@ -45,7 +45,7 @@ class EndError(BaseException):
 
 
 class Written:
-    """Writes two partitions, whose records must be read once and in order."""
+    """Writes to two partitions, and checks that each record is read once and in order."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -68,7 +68,7 @@ class Written:
     def read_everywhere(
         self, reader, *inside, before=lambda: None, least=100, kind=TimeLimitError
     ):
-        """Raise at each place of a read."""
+        """Interrupt a read at each point in it."""
         # An iteration reads one record, because the handler's exception ends the loop.
         most = 3 if reader.how == "poll" else 1
         for it in each_place(self.lab, least, *inside, kind=kind):
@@ -79,7 +79,7 @@ class Written:
 
 
 def reading(lab, *topics, **settings):
-    """Return two partitions and a reader that subscribes, or else assigns them."""
+    """Return a ``Written``, and a reader that subscribes or is assigned its partitions."""
     written = Written(lab)
     tps = () if topics else written.tps
     reader = Reader(
@@ -103,7 +103,7 @@ def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
 @pytest.mark.contract("P18", "P8")
 @everywhere
 def test_interrupted_traced_step_delivers_each_record_once(lab, monkeypatch):
-    """P18: the handler raises in kafka-python's part, in the tracing, and after both."""
+    """P18: the handler raises in kafka-python's code, in the tracing code, and after both."""
     trace(monkeypatch)
     written, reader = reading(lab, how="iterate")
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
@@ -131,14 +131,14 @@ def test_interrupted_step_after_a_batch_repeats_no_record_of_the_batch(lab):
 def test_read_interrupted_in_kafka_python_delivers_each_record_once(
     lab, how, decoder, kind
 ):
-    """P18: no lock of a future stays locked, and no generator is used after its end."""
+    """P18: futures' locks are released, and a finished generator is not used again."""
     written, reader = reading(lab, how=how, decoder=decoder)
     written.read_everywhere(reader, OURS, THEIRS, least=300, kind=kind)
 
 
 @everywhere
 def test_interrupted_read_with_automatic_commits_commits_everything(lab):
-    """P18: no lock of a commit's future, for which the IO thread would wait, stays locked."""
+    """P18: the lock of a commit's future, which the IO thread also needs, is released."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
     written, reader = reading(lab, "t", **settings)
     written.read_everywhere(reader, OURS, *COMMITTING)
@@ -193,7 +193,7 @@ def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_pa
 @pytest.mark.usefixtures("both_steps")
 @both_ways
 @simulated(seeds=1, nightly=16)
-def test_reading_continues_at_the_target_of_a_handlers_seek_at_any_place(lab, how):
+def test_reading_continues_at_the_target_of_a_signal_handlers_seek(lab, how):
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     consumer = reader.consumer
@@ -310,7 +310,7 @@ def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
         if not listener.has_begun:
             return False
         coordinator._run = run
-        raise TimeLimitError  # like a handler during run(), whose task keeps running
+        raise TimeLimitError  # like a handler that interrupts run(), whose task continues
 
     coordinator._run = interrupted
     with pytest.raises(TimeLimitError):
@@ -452,7 +452,7 @@ def test_interrupted_call_can_be_repeated(lab, name):
 @pytest.mark.parametrize("owner", [None, "block"])
 @everywhere
 def test_interrupted_block_ends_its_hold(lab, owner):
-    """P18: the next poll or pause ends the hold at the latest."""
+    """P18: the hold ends with the next poll or pause at the latest."""
     written, reader = reading(lab, max_poll_records=500)
     consumer, first = reader.consumer, written.tps[0]
 
@@ -515,7 +515,7 @@ def test_interrupted_subscription_without_a_group_is_read_without_delay(lab):
 @both_ways
 @everywhere
 def test_interrupted_close_is_finished_by_a_second_close(lab, how):
-    """P18: the first close may commit."""
+    """P18: with ``enable_auto_commit`` the interrupted close may commit, too."""
     lab.topic("t", 2, records=3)
     settings = {"enable_auto_commit": how == "poll", "how": how}
     for it in each_place(lab, 20):
@@ -539,7 +539,7 @@ def test_interrupt_in_a_hook_does_not_count_as_its_failure(lab):
     reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, events.append])
     reader.poll()
     interrupts = interrupting(__file__)
-    for at in range(1, 4):  # at place 0 the hook has not been called yet
+    for at in range(1, 4):  # at point 0 the hook has not been called yet
         events.clear()
         assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
         assert "hook" in interrupts.place
@@ -554,7 +554,7 @@ AFTER = ("the same topic", "another topic", "assigned by hand")
 @pytest.mark.parametrize("after", AFTER)
 @everywhere
 def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
-    """One that then subscribes reads again; one that then assigns has left the group."""
+    """A member that then subscribes reads again; one that assigns has left the group."""
     tps = lab.topic("t", 2, records=3)
     others = lab.topic("u", 2, records=3)
     first, _ = wanted = tps if after == "the same topic" else others
@@ -597,7 +597,7 @@ def test_interrupted_seek_to_the_end_is_requested_again_immediately(lab):
 
 
 def test_position_waits_for_the_response_to_an_interrupted_polls_request(lab):
-    """P18: the handler raises before the poll has recorded its request."""
+    """P18: the handler raises after the request was sent and before the poll recorded it."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)
@@ -727,7 +727,7 @@ def test_interrupted_commit_is_not_retried_after_a_newer_commit(lab):
         net.run = run
         threading.Thread(target=lambda: suppressed(run, *given, **more)).start()
         lab.until(lambda: "OffsetCommit" in lab.kinds(began))
-        raise TimeLimitError  # like a handler during run(), whose task keeps running
+        raise TimeLimitError  # like a handler that interrupts run(), whose task continues
 
     net.run = interrupted
     with pytest.raises(TimeLimitError):

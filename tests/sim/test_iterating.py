@@ -1,7 +1,7 @@
 """
-Iterates with ``for record in consumer``, with changes in the middle of a batch.
+``for record in consumer``, while something changes in the middle of a batch.
 
-A change takes effect immediately, and each undelivered record arrives later, once (P1, P8).
+A change takes effect immediately, and each undelivered record arrives once, later (P1, P8).
 """
 
 import threading
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("both_steps")
 
 
 def iterating(lab, taken=3, **settings):
-    """Read this many records of the first of two partitions."""
+    """Return a reader of two partitions that has read ``taken`` records of the first."""
     reader = Meddled(lab, how="iterate", **settings)
     reader.take(taken)
     assert reader.offsets(reader.in_order[0]) == [*range(taken)]
@@ -43,7 +43,7 @@ def test_position_advances_with_each_record(lab):
     "where", [lambda act: act(), elsewhere], ids=["same thread", "other thread"]
 )
 def test_pause_in_the_middle_of_a_batch_takes_effect_immediately(lab, where):
-    """P1: no further record arrives; after the resume the next arrives without a fetch."""
+    """P1: no further record arrives; after the resume the rest arrives without a fetch."""
     reader = iterating(lab)
     held, flowing = reader.in_order
     where(lambda: reader.consumer.pause(held))
@@ -60,7 +60,7 @@ def test_pause_in_the_middle_of_a_batch_takes_effect_immediately(lab, where):
 @pytest.mark.parametrize("to", [0, 7])
 @pytest.mark.parametrize("which", [0, 1])
 def test_seek_in_the_middle_of_a_batch_takes_effect_immediately(lab, how, to, which):
-    """The other partition loses no record."""
+    """All records of the other partition are delivered."""
     reader = Meddled(lab, how=how)
     reader.take(2)
     sought, other = reader.in_order[which], reader.in_order[1 - which]
@@ -125,7 +125,9 @@ def test_partition_gained_after_a_lost_membership_is_delivered(lab, assignor, ta
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)
     reader.reads(p0, range(3))
-    reader.consumer.pause(p0)  # by its name, so gained partitions are not paused
+    reader.consumer.pause(
+        p0
+    )  # names one partition, so gained partitions are not paused
     waiting = threading.Thread(target=reader.poll, args=(1000, 1))
     waiting.start()
     lab.network.isolate(lab.world.outside)

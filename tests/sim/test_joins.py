@@ -1,7 +1,8 @@
 """
 Joins that outlast their ``poll``, complete late, are for an older subscription, or fail.
 
-kafka-python checks whether it needs to join; once JoinGroup is sent, it does not. If that
+kafka-python's ``poll`` joins only if a join is needed, which is no longer the case once
+JoinGroup is sent. If that
 ``poll`` ends before the response arrives, no call handles the response. The member then
 keeps its old assignment without heartbeats, and delivers partitions that others own.
 """
@@ -259,8 +260,8 @@ def follow(lab, late):
 
 
 @simulated(seeds=1, nightly=2)
-def test_dropped_join_commits_and_revokes_nothing_again(lab):
-    """Other members may have moved the committed offsets since then."""
+def test_dropped_join_does_not_commit_or_revoke_again(lab):
+    """Since the dropped join other members may have moved the committed offsets."""
     lab.topic("u", 1)
     names = []
     reader, _ = joined(
@@ -327,8 +328,8 @@ def test_membership_that_ends_during_a_join_ends_the_ownership(lab, kind, api):
     Reading continues at the committed offset, because others may have owned the partition.
 
     The membership ends if the broker does not know the member, or if a generation started
-    without the member, as after a lost SyncGroup response. Another member may have continued
-    reading then.
+    without the member, as after a lost SyncGroup response. In either case another member
+    may have continued reading.
     """
     reader, p0 = joined(lab, kind)
     commit(reader, p0, 4)
@@ -407,7 +408,7 @@ def subscribes_again(_, reader):
 @pytest.mark.contract("P6")
 @stock_fails("a cooperative member claims the partitions that it has lost")
 @pytest.mark.parametrize("leave", [end_membership, subscribes_again])
-def test_evicted_member_claims_no_partition_in_its_next_join(lab, kind, leave):
+def test_evicted_member_does_not_claim_partitions_in_its_next_join(lab, kind, leave):
     """
     P6: the current owner first gives up a partition, and commits.
 

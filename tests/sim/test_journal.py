@@ -68,7 +68,7 @@ def test_partition_dropped_by_assign_is_written_as_revoked_not_lost(
 
 
 @both_ways
-def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
+def test_polls_without_records_are_not_written(lab, tmp_path, how):
     tps = lab.topic("t")
     reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
     reader.until(lambda: entries_in(tmp_path, "log_start"))
@@ -160,7 +160,7 @@ def test_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp_p
 
 
 def read_on_in_turn(lab, folder, *commits):
-    """Let members in turn read three records each, and commit with a given function."""
+    """Read three records with each of several members; a function commits for all but one."""
     (tp,) = lab.topic("t")
     for number, commit in enumerate((*commits, None)):
         lab.append(tp, 3, first=3 * number)
@@ -281,7 +281,7 @@ def test_commit_with_a_refused_note_is_sent_before_the_member_leaves(
 
 
 @pytest.mark.parametrize("digits", [1, 9], ids=["refused", "accepted"])
-def test_all_commits_of_a_listener_are_sent_before_its_member_joins(
+def test_all_commits_in_a_listener_are_sent_before_its_member_joins(
     lab, tmp_path, monkeypatch, digits
 ):
     """The first commit of a consumer is answered before the second commit is sent."""
@@ -322,8 +322,8 @@ def test_refused_commit_is_not_written_as_successful(lab, tmp_path):
     reader.consumer.close()
 
 
-def test_offset_that_a_commit_left_out_is_not_written_as_committed(lab, tmp_path):
-    """The offset's topic is deleted; a later commit of the same offsets is written again."""
+def test_offset_left_out_by_a_commit_is_not_written_as_committed(lab, tmp_path):
+    """A deleted topic's offset is left out, so the next commit is journaled, too."""
     for name in ("gone", "stays"):
         lab.topic(name, records=3)
     more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 300_000}
@@ -349,7 +349,7 @@ def _commits_in(folder):
     ]
 
 
-def test_hold_ended_by_a_cooperative_revocation_is_no_violation(lab, tmp_path):
+def test_hold_ended_by_a_cooperative_revocation_is_not_a_violation(lab, tmp_path):
     """The listener subscribes again, and the next join returns the partition."""
     for name in "ab":
         lab.topic(name, records=20)
@@ -474,7 +474,7 @@ def test_seeks_on_another_thread_are_judged_correctly(lab, tmp_path):
 def test_overlapping_seeks_are_written_without_a_target(
     lab, tmp_path, is_handler, event
 ):
-    """The second seek runs during the first, on a thread or in a signal handler."""
+    """The second seek runs during the first, on another thread or in a signal handler."""
     (tp,) = lab.topic("t", records=200)
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
@@ -551,7 +551,7 @@ def test_resume_all_that_lifts_a_pause_of_another_thread_is_not_judged(lab, tmp_
 
 @pytest.mark.contract("S5")
 def test_seek_returning_after_a_later_seek_is_written_without_a_target(lab, tmp_path):
-    """The second seek starts during the first, moves first, and returns last."""
+    """The second seek starts during the first, sets its position first, and returns last."""
     (tp,) = lab.topic("t", records=200)
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
@@ -651,7 +651,7 @@ def test_members_that_restart_repeatedly_are_judged_completely(lab, tmp_path, se
 
 @pytest.mark.contract("S5")
 def test_offset_moved_by_another_tool_is_reported_as_unjudged(lab, tmp_path):
-    """The skipped records may be lost or not, so the audit reports no violation."""
+    """The audit cannot tell whether the skipped records are lost, so it does not judge."""
     (tp,) = lab.topic("t", records=40)
     for offset in (None, 30):
         if offset is not None:
@@ -668,7 +668,7 @@ def test_offset_moved_by_another_tool_is_reported_as_unjudged(lab, tmp_path):
 
 
 @both_ways
-def test_transaction_is_noted_before_its_records(lab, tmp_path, how):
+def test_journal_reports_a_transaction_before_its_records(lab, tmp_path, how):
     """The position moves past markers and aborted records, which are not delivered."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
@@ -739,7 +739,7 @@ ENDS = Table.ends
 
 
 def _forgets_pauses(table, hold, change):
-    """End every plain and whole pause with each change of the assignment (KAFKA-13463)."""
+    """End all plain and whole pauses whenever the assignment changes (KAFKA-13463)."""
     is_known = hold.lifetime is Lifetime.PLAIN or hold.owner == WHOLE
     return is_known or ENDS(table, hold, change)
 
@@ -801,7 +801,7 @@ def test_whole_pause_that_expires_is_judged_correctly(
 
 
 class Program:
-    """A member that makes the calls of a correct program until it has to drain."""
+    """A member that makes random correct calls until the test sets ``is_draining``."""
 
     def __init__(self, lab, name, **settings):
         self.lab = lab

@@ -61,7 +61,7 @@ def test_retention_is_judged_by_the_log_start_in_a_response(
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("resets", ["earliest", "latest"])
-def test_retention_between_two_owners_is_no_fault_even_without_a_commit(
+def test_retention_between_two_owners_is_not_a_fault_even_without_a_commit(
     lab, tmp_path, resets, commits
 ):
     """The first owner closes, perhaps without a commit, and its records are deleted."""
@@ -116,7 +116,7 @@ def test_jump_without_retention_is_not_judged(lab, tmp_path):
     assert (found, set(unjudged)) == ([], {"A2"})
 
 
-def test_reading_a_backlog_after_a_hold_is_no_fault(lab, tmp_path):
+def test_reading_a_backlog_after_a_hold_is_not_a_fault(lab, tmp_path):
     """The readers are a member that obeyed the hold and one that joined during the hold."""
     operator, tps = Operator(lab), lab.topic("t", 2, records=10)
     settings = {"control": CONTROL, "journal": tmp_path}
@@ -170,7 +170,7 @@ def test_member_without_control_is_judged_by_its_own_clock_if_allowed(
 @in_both
 @pytest.mark.parametrize("target", [8, 15], ids=["back", "forward"])
 def test_worker_whose_program_seeks_has_no_fault(lab, tmp_path, executor, target):
-    """Handlers have records when the program seeks, and another worker continues later."""
+    """The program seeks while handlers are running; later another worker continues."""
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     for end in (30, 40):
@@ -185,7 +185,7 @@ def test_worker_whose_program_seeks_has_no_fault(lab, tmp_path, executor, target
     assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_reading_a_compacted_topic_is_no_fault(lab, tmp_path):
+def test_reading_a_compacted_topic_is_not_a_fault(lab, tmp_path):
     """Members in turn read the topic while it is compacted."""
     (tp,) = lab.topic("t")
     for start in (0, 30):
@@ -226,10 +226,10 @@ def test_deleted_journal_is_named_as_the_reason(lab, tmp_path):
 
 
 @pytest.mark.parametrize("commits_itself", [True, False])
-def test_commits_before_a_transaction_marker_are_no_fault(
+def test_commits_before_a_transaction_marker_are_not_a_fault(
     lab, tmp_path, commits_itself
 ):
-    """The client commits its position after the marker; the program commits its records."""
+    """The client commits the offset after the marker, the program the one before it."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()

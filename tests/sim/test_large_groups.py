@@ -33,7 +33,7 @@ class Team:
         self._settings = {"partition_assignment_strategy": [assignor]}
 
     def come(self, count):
-        """Start this many members, and wait until each partition has its owner."""
+        """Start this many members, and wait until each partition has an owner."""
         wanted = len(self.members) + count
         for _ in range(count):
             self._count += 1

@@ -27,7 +27,7 @@ from tests.sim.reading import (
 
 
 class AsyncListener(AsyncConsumerRebalanceListener):
-    """A listener of coroutines around one function."""
+    """A listener with coroutine methods, one of which calls a given function."""
 
     def __init__(self, assigned):
         self._assigned = assigned
@@ -68,7 +68,7 @@ def test_pause_seek_and_resume_in_a_listener_take_effect(lab, kind, assignor):
 
 
 def member(lab, assignor=EAGER, kind=SafeConsumer):
-    """Create a member that has read everything, and to which a test gives a listener."""
+    """Create a member that has read everything, for a test that then sets a listener."""
     tps = lab.topic("t", 4, records=5)
     reader = Reader(lab, kind, "t", assignor=assignor)
     reader.until(lambda: len(reader.log) == 20, each=5)
@@ -83,7 +83,7 @@ def another(lab, assignor=EAGER):
 
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_quiet_lists_no_unpaused_partition_during_a_revocation(lab, assignor):
+def test_quiet_does_not_list_an_unpaused_partition_during_a_revocation(lab, assignor):
     seen = []
 
     def look(_):
@@ -331,8 +331,8 @@ class NotYet(Exception):  # noqa: N818 - a signal
 
 
 @simulated(seeds=1, nightly=10)
-def test_refused_join_ends_the_poll_immediately_and_consumes_no_record(lab):
-    """The next poll asks again, and joins once the function allows it."""
+def test_refused_join_ends_the_poll_immediately_without_consuming_a_record(lab):
+    """Each poll calls the function again, and joins once the function does not raise."""
     tps = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t")
     membership, refusals = Membership(reader.consumer), [NotYet] * 3

@@ -1,4 +1,4 @@
-"""Two calls meet: the second call runs at every place of the first."""
+"""Two calls meet: the second call runs at every possible point within the first."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def meeting(lab, a):
 
 
 def every_place(it, pair, first=0, step=1):
-    """Run the second call of a pair at each place of the first, from ``first`` on."""
+    """Run the second call of a pair at each point in the first, from number ``first`` on."""
     a, b, mode = pair
     for at in itertools.count(first, step):
         try:
@@ -48,13 +48,13 @@ def every_place(it, pair, first=0, step=1):
 @pytest.mark.contract("P1", "P3", "P8", "P10", "P12", "P14")
 @pytest.mark.parametrize(("a", "mode"), MEETINGS)
 @simulated(seeds=1, nightly=1 + STEP)
-def test_call_at_any_place_of_another_call_keeps_every_promise(lab, a, mode):
+def test_call_at_any_point_in_another_call_keeps_every_promise(lab, a, mode):
     """P12: held partitions are quiet, and all other records arrive once."""
     it = meeting(lab, a)
     for number, b in enumerate(MEETINGS[a, mode]):
         if lab.world.seed:
             every_place(it, (a, b, mode), lab.world.seed - 1, STEP)
-        else:  # the first place differs for each pair
+        else:  # each pair starts at a different point
             every_place(it, (a, b, mode), 13 * number, 8 * STEP)
 
 

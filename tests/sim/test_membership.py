@@ -24,7 +24,7 @@ FENCED_INSTANCE_ID = 82
 def test_poll_does_not_spin_while_a_heartbeat_is_unanswered(lab, kind, *, is_paused):
     """P11: the poll waits for ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
-    # A fetch response would also end a wait, so none arrives in that time.
+    # A fetch response would also end the poll's wait, so no response arrives meanwhile.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
     reader.owns([tp], each=5)
     if is_paused:
@@ -50,7 +50,7 @@ def static_member(lab, **settings):
 
 
 def goes_on(lab, reader, tp):
-    """Assert that the reader is a member again, and reads."""
+    """Assert that the reader is a member again, and that it reads records."""
     reader.owns([tp], seconds=90, each=1)
     lab.append(tp)
     reader.until(lambda: len(reader.log) > 10)
@@ -211,14 +211,14 @@ def test_response_to_an_old_heartbeat_does_not_fence_the_new_member(lab):
 
 
 @simulated(seeds=1, nightly=2)
-def test_join_of_an_earlier_membership_starts_no_heartbeats(lab):
+def test_join_of_an_earlier_membership_does_not_start_heartbeats(lab):
     """
     A heartbeat without a member id would fence the new member.
 
     1. A static member joins.
     2. It unsubscribes and subscribes again.
     3. A broker before 2.5 answers SyncGroup without the name of the protocol.
-    4. The member does not poll for some heartbeats.
+    4. The member does not poll while several heartbeats would be due.
     """
     reader, tp = static_member(lab, api_version=(2, 3))
     late = lab.cluster.fail("SyncGroup", is_held=True)

@@ -56,7 +56,7 @@ def reading(lab, way, kind=SafeConsumer, **settings):
 
 
 def goes_on(lab, reader, tps):
-    """Assert that the pause lasts, and that reading continues at its position."""
+    """Assert that the pause lasts, and that no record is skipped or repeated."""
     since = len(reader.log)
     reader.is_silent(seconds=5)
     for tp in tps:
@@ -82,7 +82,7 @@ def goes_on(lab, reader, tps):
     ],
 )
 @simulated(seeds=1, nightly=10)
-def test_one_metadata_error_ends_no_pause_and_repeats_no_record(
+def test_one_metadata_error_does_not_end_a_pause_or_repeat_a_record(
     lab, error, way, group, assignor
 ):
     reader, tps = reading(lab, way, group_id=group, assignor=assignor)
@@ -92,7 +92,7 @@ def test_one_metadata_error_ends_no_pause_and_repeats_no_record(
 
 @stock_fails("the topic leaves the assignment and returns")
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
-def test_one_metadata_error_repeats_no_record_without_a_group(lab, kind, error):
+def test_one_metadata_error_does_not_repeat_a_record_without_a_group(lab, kind, error):
     reader, tps = reading(lab, "topics", kind, group_id=None)
     lab.cluster.fail("Metadata", error=error.errno, count=1)
     goes_on(lab, reader, tps)
@@ -119,7 +119,9 @@ def test_topic_stays_assigned_while_it_has_no_leader(lab):
 
 @each_group
 @simulated(seeds=1, nightly=10)
-def test_one_metadata_response_without_the_topic_ends_no_pause(lab, group, assignor):
+def test_one_metadata_response_without_the_topic_does_not_end_a_pause(
+    lab, group, assignor
+):
     """A pattern requests all topics; a broker with stale metadata omits a new topic."""
     reader, tps = reading(lab, "pattern", group_id=group, assignor=assignor)
     topics = lab.cluster.topics._by_name

@@ -1,5 +1,5 @@
 """
-``docs/examples/observe.py`` counts leaks and silent partitions that ours prevents.
+``docs/examples/observe.py`` counts leaks and silent partitions that SafeConsumer prevents.
 
 The example's mixin precedes kafka-python's consumer among the base classes. The programs
 and verdicts are those of ``idioms.py``.
@@ -29,9 +29,9 @@ def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
     """
     The mixin does not count other leaks.
 
-    A program that stalls with ``SafeConsumer`` forgets a pause without a resume, and
-    wants the counted records. A ``KeyError`` from ``resume`` keeps a program from
-    recording that it has resumed.
+    A program that stalls with ``SafeConsumer`` drops a pause without calling ``resume``, so
+    the mixin also counts records that the program wants. If ``resume`` raises ``KeyError``,
+    the program does not record that it has resumed.
     """
     game = case.played(lab, Observed)
     leaked, counted = game.leaked, sum(game.consumer.leaked.values())
@@ -44,7 +44,7 @@ def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
         assert counted == leaked
 
 
-def test_leak_of_a_topic_gained_while_everything_is_paused_is_counted(lab):
+def test_leak_from_a_topic_gained_while_everything_is_paused_is_counted(lab):
     """The loop of KAFKA-13463 pauses the new topic only before the next poll."""
     lab.topic("a", 1, records=1)
     lab.topic("b", 1, records=1)
@@ -59,7 +59,7 @@ def test_leak_of_a_topic_gained_while_everything_is_paused_is_counted(lab):
     assert reader.consumer.leaked == {("b", 0): 1}
 
 
-def resumed_in_mid_batch(lab):
+def resumed_within_a_batch(lab):
     """Return a reader, and a partition that stays silent after it was resumed."""
     other, silent = lab.topic("t", 2)
     lab.append(silent, 100)
@@ -78,8 +78,8 @@ def poll_for(reader, seconds):
         reader.poll(1)
 
 
-def test_partition_resumed_in_mid_batch_counts_as_silent_after_a_minute(lab):
-    reader, silent = resumed_in_mid_batch(lab)
+def test_partition_resumed_within_a_batch_counts_as_silent_after_a_minute(lab):
+    reader, silent = resumed_within_a_batch(lab)
     waiting = 100 - len(reader.offsets(silent))
     poll_for(reader, 50)
     assert reader.consumer.silent == {}

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.usefixtures("both_steps"), pytest.mark.contract("P8")]
 
 
 def stepping(lab, kind, **settings):
-    """Read one record of two partitions, which have ten records each."""
+    """Return a reader of two partitions of ten records each that has read one record."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=tps, how="iterate", **settings)
     reader.take(1)
@@ -203,7 +203,7 @@ def test_records_of_a_failed_overridden_poll_are_delivered_again(
     assert raised == len(failures)
 
 
-def test_overridden_poll_that_fails_before_it_polls_moves_no_position(lab):
+def test_overridden_poll_that_fails_before_it_polls_does_not_move_a_position(lab):
     """The previous step has already yielded its records."""
 
     class Failing(SafeConsumer):

@@ -60,7 +60,7 @@ def test_expiry_does_not_follow_the_wall_clock(lab):
 def test_each_owner_lifts_its_own_hold_after_the_group_has_changed(
     lab, event, assignor
 ):
-    """P2: the partitions return after a rebalance, or after a lost membership."""
+    """P2: the member gets its partitions back after a rebalance or a lost membership."""
     p0, p1 = lab.topic("t", 2, records=3)
     settings = {"assignor": assignor, **QUICK}
     reader = Reader(lab, SafeConsumer, "t", **settings)
@@ -168,7 +168,7 @@ def test_plain_pause_that_outlives_a_lost_membership_warns_once(
 @stock_fails("partitions that a poll gains were not assigned when the loop paused")
 @both_ways
 @simulated(seeds=1, nightly=2)
-def test_gain_during_the_loop_of_kafka_13463_is_gated_until_the_poll_returns(
+def test_partition_gained_in_the_kafka_13463_loop_is_gated_until_the_poll_returns(
     lab, kind, how
 ):
     """P7: no pause covers a partition that another member has owned from the start."""
@@ -194,9 +194,9 @@ def test_gain_during_the_loop_of_kafka_13463_is_gated_until_the_poll_returns(
 
 
 @simulated(seeds=1, nightly=2)
-def test_strict_hold_survives_another_subscription_without_a_group(lab):
+def test_strict_hold_survives_a_changed_subscription_without_a_group(lab):
     """
-    The topic is subscribed again together with a new topic.
+    The program subscribes to the topic again, together with a new topic.
 
     Without a group, kafka-python applies a changed subscription only if it adds topics whose
     metadata kafka-python did not have.

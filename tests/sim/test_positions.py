@@ -42,7 +42,7 @@ def test_late_offset_fetch_response_is_not_used_after_a_newer_commit(
     consumer.commit({p0: at(2)})
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.until(lambda: late.kept)
-    consumer.seek(p0, 7)  # the request is not repeated, but its response arrives
+    consumer.seek(p0, 7)  # no further request follows, but the response arrives
     late.end()
     lab.sleep(1)
     reader.reads(p0, range(7, 10))
@@ -58,7 +58,7 @@ def test_late_offset_fetch_response_is_not_used_after_a_newer_commit(
 
 @contextmanager
 def while_committed_offsets_are_requested(lab, reader, tp):
-    """Poll on another thread until the block is over; the response arrives after it."""
+    """Poll on another thread; the response arrives when the ``with`` block has ended."""
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.consumer.assign([tp])
     thread = threading.Thread(target=reader.poll, args=(20, 1))
@@ -110,7 +110,7 @@ class Asked(Reader):
 
     @contextmanager
     def polling(self):
-        """Read until the block is over."""
+        """Read on another thread until the ``with`` block has ended."""
         is_over = []
         thread = threading.Thread(target=lambda: self.until(lambda: is_over, 300))
         thread.start()
@@ -119,7 +119,7 @@ class Asked(Reader):
         thread.join()
 
     def asks(self, act=int):
-        """Act, wait until a request is sent, and return its response, which is held back."""
+        """Call a function, and return the held-back response to the request that follows."""
         question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         act()
         self.lab.until(lambda: question.kept)

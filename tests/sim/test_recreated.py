@@ -43,7 +43,7 @@ class Watching(reading.Watching):
     """Reads the topic ``t``."""
 
     def recreations(self):
-        """Return partition, old position and first offset of each TopicRecreated event."""
+        """Return the partition, old position and start of each TopicRecreated event."""
         found = self.events_of(TopicRecreated)
         return [(one.partition, one.position, one.begins) for one in found]
 
@@ -268,7 +268,7 @@ def test_held_partition_starts_at_its_first_record_without_a_reset_policy(lab):
     reader.reads_new(25, OLD)
 
 
-def test_metadata_with_the_deleted_topics_id_restarts_nothing(lab):
+def test_metadata_with_the_deleted_topics_id_does_not_restart_reading(lab):
     """A broker's metadata may be stale, and topic ids are never reused."""
     (_tp,) = lab.topic("t", records=OLD)
     old = lab.cluster.topics.get("t").id
@@ -428,7 +428,9 @@ def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     reader.is_silent(seconds=70)
     reader.consumer.resume(one)
     lab.append(other)
-    lab.sleep(1)  # the other partition's fetch is answered, and the broker is free
+    lab.sleep(
+        1
+    )  # the other partition's fetch is answered, so no fetch waits at the broker
     reader.poll()
     lab.append(one, 5)
     begin = lab.now
@@ -458,7 +460,7 @@ def test_handler_may_raise_anywhere_in_the_poll_that_detects_a_recreated_topic(l
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_handler_may_raise_at_every_place_of_assign_without_losing_the_id(lab):
+def test_handler_may_raise_anywhere_in_assign_without_losing_the_topic_id(lab):
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
     reader.take(1)
@@ -471,7 +473,7 @@ def test_handler_may_raise_at_every_place_of_assign_without_losing_the_id(lab):
         assert state.topic_id == lab.cluster.topics.get("t").id, it.place
 
 
-def test_metadata_requested_before_the_gain_confirms_no_topic_id(lab):
+def test_metadata_requested_before_the_gain_does_not_confirm_a_topic_id(lab):
     """The response's topic may be older than the commit at which reading starts."""
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
@@ -556,7 +558,7 @@ def test_commit_of_old_offsets_in_a_listener_is_refused(lab):
 
 @each_reset
 def test_partition_fetched_with_an_unconfirmed_id_counts_as_held(lab, reset):
-    """The partition did not wait, as ids were requested less than a second ago."""
+    """The fetch did not wait for the id, as ids were requested less than a second before."""
     t, u = (lab.topic(name, records=OLD)[0] for name in "tu")
     settings = {"auto_offset_reset": reset, "group_id": GROUP, **SHORT_AGE}
     reader = Watching(lab, tps=[t, u], **settings)

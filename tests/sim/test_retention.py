@@ -95,7 +95,7 @@ class Late(Watching):
         return asked
 
     def joins_again(self):
-        """End the reader's membership, and wait until another membership starts."""
+        """End the reader's membership, and wait until it has joined again."""
         generation = self.lab.generation()
         self.lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
         self.until(lambda: self.lab.generation() > generation, each=5)
@@ -169,7 +169,7 @@ HOLDS = [
 @pytest.mark.contract("P16", "P6")
 @pytest.mark.parametrize(("act", "settings"), HOLDS)
 def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
-    """P16: a hold between two polls counts, too; see unit/holds/test_ownerships.py."""
+    """P16: a hold between two polls also counts; see unit/holds/test_ownerships.py."""
     reader = Late(lab, **settings)
     act(reader)
     reader.goes_on_at(START)
@@ -179,7 +179,7 @@ def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
 @pytest.mark.contract("P16", "P8")
 @both_ways
 def test_parked_records_are_delivered_although_they_were_deleted(lab, how):
-    """P16, P8: the event counts the deleted records after the parked ones."""
+    """P16, P8: the event counts only the deleted records that were not parked."""
     reader = Late(lab, how=how, max_partition_fetch_bytes=500)
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
@@ -194,7 +194,7 @@ def test_parked_records_are_delivered_although_they_were_deleted(lab, how):
     assert parked == list(range(POSITION, POSITION + len(parked)))
     assert parked
     assert found[-len(LEFT) :] == LEFT
-    begun = parked[-1] + 1  # nothing from this offset on was parked
+    begun = parked[-1] + 1  # the first offset that was not parked
     assert reader.reported_gone() == [(begun, START, START - begun)]
 
 
@@ -258,7 +258,7 @@ def test_response_with_the_log_start_is_not_used_after_a_seek(lab, to):
 
 
 def test_pause_during_the_request_for_the_log_start_stays_in_force(lab):
-    """P16: the position is right when the partition is resumed."""
+    """P16: the position is correct when the partition is resumed."""
     reader = Late(lab)
     asked = reader.asks()
     reader.consumer.pause(reader.tp)
@@ -369,9 +369,9 @@ def test_fetch_response_without_a_read_does_not_confirm_the_position(
     lab, monkeypatch, instead
 ):
     """
-    A leader that names a replica to read from, or a diverging log, checks no offset.
+    A leader does not check the offset if it names another replica or a diverging log.
 
-    A throttling response names no partition, not even one that is out of range.
+    A throttling response names no partition at all, even if a position is out of range.
     """
     reader = Late(lab)
     position = OffsetAndMetadata(POSITION, "", 0)

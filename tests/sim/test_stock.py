@@ -18,7 +18,7 @@ from tests.sim.reading import Listener, Reader, both_protocols, raised
 
 
 @both_protocols
-def test_partition_that_its_member_keeps_stays_paused(lab, assignor):
+def test_partition_kept_through_a_rebalance_stays_paused(lab, assignor):
     tps = lab.topic("t", 2, records=3)
     settings = {"assignor": assignor}
     reader = Reader(lab, KafkaConsumer, "t", client_id="a", **settings)
@@ -63,7 +63,7 @@ def test_retention_during_a_pause_triggers_the_reset_policy(lab, reset, first):
     assert reader.offsets(tp)[0] == first
 
 
-def test_commit_for_another_members_partition_rewinds_its_committed_offset(lab):
+def test_commit_for_another_members_partition_rewinds_the_committed_offset(lab):
     lab.topic("t", 2, records=10)
     reader = Reader(lab, KafkaConsumer, "t", client_id="a")
     other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000)
@@ -94,7 +94,7 @@ def test_blocking_call_in_a_listener_raises_a_runtime_error(lab):
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_pattern_of_subscribe_matches_a_prefix(lab):
+def test_subscribe_pattern_matches_a_prefix(lab):
     """``subscribe(pattern="ord")`` subscribes to ``orders``."""
     (tp,) = lab.topic("orders", 1)
     reader = Reader(lab, KafkaConsumer)
@@ -102,8 +102,8 @@ def test_pattern_of_subscribe_matches_a_prefix(lab):
     reader.owns([tp])
 
 
-def test_consumer_timeout_of_an_iteration_includes_the_first_join(lab):
-    """``consumer_timeout_ms`` stops an iteration with no record before the join ends."""
+def test_consumer_timeout_ms_includes_the_first_join_of_an_iteration(lab):
+    """The iteration stops without a record, because the join outlasts the timeout."""
     lab.topic("t", 1, records=1)
     lab.cluster.fail("JoinGroup", delay=3.0)
     consumer = KafkaConsumer(
@@ -122,7 +122,7 @@ def test_close_commits_the_records_of_the_last_poll(lab):
 
 
 def test_poll_after_next_duplicates_the_records_buffered_by_the_iterator(lab):
-    """The poll fetches records that the iterator has buffered and yields later."""
+    """The poll fetches records again that the iterator has buffered and will yield, too."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, tps=[tp], consumer_timeout_ms=1000)
     assert next(reader.consumer).offset == 0
@@ -217,8 +217,8 @@ def test_record_below_the_position_is_deserialized(lab):
         reader.until(lambda: False)
 
 
-def test_log_that_was_cut_between_two_members_is_not_noticed(lab):
-    """An unclean election replaces the records from 5 on, and the member skips 5 to 9."""
+def test_truncation_between_two_members_is_not_noticed(lab):
+    """An unclean election replaces records 5 to 9, and the next member skips the new ones."""
     (tp,) = lab.topic("t", 1, records=10)
     first = Reader(lab, KafkaConsumer, "t")
     first.reads(tp, range(10))

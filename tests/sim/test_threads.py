@@ -115,7 +115,9 @@ def test_second_poll_during_an_iteration_step_is_refused(lab, decoder):
             elsewhere(acts.pop())
         return quiet()
 
-    ledger.quiet = asked  # each step calls this, because the ledger is never settled
+    ledger.quiet = (
+        asked  # each step calls this, because the ledger always seems unsettled
+    )
     unsettled = {"settled": property(lambda _: None, lambda *_: None)}
     ledger.__class__ = type("Unsettled", (type(ledger),), unsettled)
     reader.take(1)
@@ -152,7 +154,7 @@ def test_hook_may_pause_but_not_poll(lab):
     assert len(refused) == 2
     late.end()
     reader.is_silent()
-    assert len(refused) == 3  # the third by a poll that dropped its records
+    assert len(refused) == 3  # the third was refused in a poll that dropped its records
     assert all("hook" in one for one in refused)
     reader.consumer.resume(*tps)
     reader.consumer.resume(*tps, owner="hook")

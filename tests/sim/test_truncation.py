@@ -49,7 +49,7 @@ def reads_and_commits(lab, **settings):
     first.consumer.close()
 
 
-# ------------------------------------------------------------ while nobody owns it
+# ------------------------------------------------------------ cut while no member owns it
 
 
 @pytest.mark.contract("P20", "P8")
@@ -65,7 +65,7 @@ def test_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assi
 
 
 def test_reading_starts_at_the_cut_if_no_record_was_read_before_the_truncation(lab):
-    """The position has the epoch that the broker returned with the end offset."""
+    """The position has the leader epoch that the broker returned with the end offset."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
     reader.owns([tp])
@@ -74,7 +74,7 @@ def test_reading_starts_at_the_cut_if_no_record_was_read_before_the_truncation(l
     reader.reads_new()
 
 
-# ------------------------------------------------------------ while it is read
+# ------------------------------------------------------------ cut while a member reads it
 
 
 @pytest.mark.contract("P20", "P16")
@@ -161,7 +161,7 @@ def test_truncation_without_a_reset_policy_raises_until_a_seek(lab):
 
 
 @pytest.mark.contract("P20", "P16")
-def test_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
+def test_seek_to_an_offset_beyond_the_end_has_no_epoch(lab):
     """The reset policy decides, because nothing shows that the log was cut."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab)
@@ -172,7 +172,7 @@ def test_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     assert (event.position, event.offset, reader.moves()) == (1000, 0, [])
 
 
-def test_clean_election_moves_no_position(lab):
+def test_clean_election_does_not_move_a_position(lab):
     """Several epochs have started since the commit, some of them without a record."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
@@ -221,7 +221,7 @@ def test_position_has_the_epoch_that_was_committed(lab):
 
 
 def test_position_before_a_record_that_is_put_back_has_the_records_epoch(lab):
-    """A signal handler has raised in a wrapped step of an iteration."""
+    """Records are put back when a signal handler raises in a wrapped iteration step."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)
@@ -234,7 +234,7 @@ def test_position_before_a_record_that_is_put_back_has_the_records_epoch(lab):
 
 @simulated(seeds=1)
 def test_worker_that_moves_back_keeps_the_epoch(lab):
-    """A seek forward has no epoch."""
+    """A position that the worker moves forward has no epoch."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)

@@ -1,5 +1,5 @@
 """
-Records that a poll takes but does not return are not committed, and a seek drops them.
+Records that a poll reads but does not return are not committed, and a seek drops them.
 
 In these tests another thread changes something, or a deserializer raises, during the poll.
 """
@@ -19,9 +19,9 @@ from tests.sim.reading import Reader, Watching, both_ways
 @both_decoders
 def test_commit_during_a_poll_excludes_records_that_a_pause_puts_back(lab, decoder):
     """
-    P8: a pause on another thread puts back records that the poll has taken.
+    P8: a pause on another thread makes the poll put back records that it has read.
 
-    1. A poll takes records of both partitions.
+    1. A poll reads records of both partitions from the buffer.
     2. Another thread pauses one partition and commits.
     3. The records of the paused partition go back into the buffer.
     """
@@ -70,7 +70,7 @@ def test_commit_during_a_poll_includes_the_records_of_earlier_polls(lab, how):
 
 def act_in_a_hook(lab, act):
     """
-    Act in a hook for dropped data, at the end of a poll that has taken records.
+    Call a function in the hook for dropped data, at the end of a poll with records.
 
     Both partitions are fetched. While the response is held back, the second partition is
     paused, and there is no room to park its records.
@@ -193,7 +193,10 @@ def test_partition_unassigned_while_its_response_is_unpacked_raises_no_error(lab
     reader.until(lambda: len(reader.offsets(staying)) == 10)
     assert len(others) == 1
     assert reader.offsets(staying) == [*range(10)]
-    assert reader.offsets(departing) in ([], [*range(10)])  # whichever call comes first
+    assert reader.offsets(departing) in (
+        [],
+        [*range(10)],
+    )  # depends on which of the two calls comes first
 
 
 def _seek(reader, tp, to):
@@ -211,7 +214,7 @@ def _to_the_beginning(reader, tp, to):
 @pytest.mark.parametrize(
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
 )
-def test_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, at):
+def test_seek_during_a_drain_is_not_undone(lab, decoder, move, to, at):
     """kafka-python sets the position after decoding, which undoes a seek in between."""
     reader = Meddled(lab, records=30, decoder=decoder)
     reader.meddler.at(at, lambda: move(reader, reader.in_order[0], to))
@@ -220,7 +223,10 @@ def test_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, at)
     first = 0 if move is _to_the_beginning else to
     assert reader.consumer.position(sought) == first
     since = len(reader.log)
-    assert reader.offsets(sought) in ([], [*range(30)])  # taken before the seek
+    assert reader.offsets(sought) in (
+        [],
+        [*range(30)],
+    )  # they were read before the seek
     reader.consumer.resume(*reader.tps)
     reader.until(lambda: reader.offsets(sought, since)[-1:] == [29])
     assert reader.offsets(sought, since) == [*range(first, 30)]
@@ -243,7 +249,7 @@ def test_reset_waits_for_records_that_were_put_back(lab, decoder):
 
 
 @both_decoders
-def test_returned_records_are_referenced_by_the_caller_only(lab, decoder):
+def test_only_the_caller_references_returned_records(lab, decoder):
     """A program that works on its records for minutes can free each record."""
     (tp,) = lab.topic("t", 1, records=100)
     making = Making()
@@ -253,7 +259,7 @@ def test_returned_records_are_referenced_by_the_caller_only(lab, decoder):
     found = reader.consumer.poll(1000, max_records=50)
     assert making.alive() == sum(map(len, found.values())) > 0
     del found
-    assert making.alive() <= 1  # kafka-python's generator refers to one record
+    assert making.alive() <= 1  # kafka-python's generator still refers to one record
 
 
 @pytest.mark.contract("P14")

@@ -188,7 +188,7 @@ def _position(consumer, tp):
     ("api", "call"),
     [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
 )
-def test_wakeup_ends_no_other_call(lab, api, call):
+def test_wakeup_does_not_end_any_other_call(lab, api, call):
     (tp,) = lab.topic("t", records=3)
     consumer = SafeConsumer(**lab.settings(group_id="g"))
     consumer.assign([tp])
@@ -212,7 +212,7 @@ def test_wakeup_ends_no_other_call(lab, api, call):
 @both_protocols
 @simulated(seeds=1, nightly=10)
 def test_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor):
-    """The requests of the polls continue, and another member is not delayed."""
+    """Requests outlast their polls, and another member is not delayed."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
 

@@ -129,7 +129,7 @@ class Lock:
 
 
 class EitherLock:
-    """A lock that is real outside a world and simulated inside, for an older module."""
+    """A lock for a module imported before ``install()``; it is simulated only in a world."""
 
     def __init__(self):
         self._real = _real_lock()

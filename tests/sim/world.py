@@ -73,7 +73,7 @@ class Process:
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
         self._busy = 0  # turns of its tasks since the process last slept
-        self._slept = 0  # the world's `_slept` at the last turn
+        self._slept = 0  # the world's `_slept` in the last turn
 
     def __repr__(self):
         return self.name
@@ -90,7 +90,7 @@ class Process:
         Each process has a machine of its own, so other processes do not slow it down.
 
         Args:
-            slept: the number of turns for which the world has slept so far.
+            slept: the time that the world has slept so far, counted in turns.
         """
         still = self._busy - (slept - self._slept)
         self._busy = busy = still + 1 if still > 0 else 1
@@ -161,10 +161,10 @@ class World:
         self.runnable = []
         self.tasks = []
         self.still_ran = ()  # the tasks that were still running at the end
-        # For objects whose only other order is their address.
+        # Numbers for objects that could otherwise be ordered only by their addresses.
         self.serial = itertools.count(1)
         self._slept = 0  # the time slept so far, as a number of turns
-        self._turn_limit = _NEVER  # a turn that reads a later time is endless
+        self._turn_limit = _NEVER  # a turn that reads a later time loops endlessly
         self._order = itertools.count()
         self._timers = []
         self._first = None

@@ -1,5 +1,6 @@
 """A planted fault changes the one function that its row names, or is refused."""
 
+import functools
 from collections import Counter
 
 import pytest
@@ -76,6 +77,22 @@ def test_every_row_has_a_unique_id_and_names_existing_files():
     named = {test.split("::")[0] for one in rows for test in (*one.tests, *one.suite)}
     named |= {f"safeconsumer/{one.file}" for one in rows}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+@functools.cache
+def _source(file):
+    return (ROOT / file).read_text()
+
+
+def _is_defined(test):
+    file, _, name = test.partition("[")[0].partition("::")
+    return not name or f"def {name.rpartition('::')[2]}(" in _source(file)
+
+
+def test_every_fault_names_existing_tests():
+    """A missing test would end the run of a package before its first fault."""
+    named = {test for one in table.faults(table.PACKAGES) for test in one.tests}
+    assert [test for test in sorted(named) if not _is_defined(test)] == []
 
 
 def test_every_fault_can_be_planted_in_the_current_code():

@@ -114,9 +114,8 @@ def _wait(
     # manager written in Python would not suffice: if a signal handler raised during its
     # entry, the loop would keep this waiter.
     try:
-        with (
-            net._pending_waiters_lock
-        ):  # acquired in C, so no signal handler can interrupt
+        # The lock is acquired in C, so no signal handler can interrupt that.
+        with net._pending_waiters_lock:
             net._pending_waiters[ended] = state
         begin()
         ended.wait(seconds)

@@ -39,7 +39,7 @@ class LastFetchTimes(PauseSafeFetcher):
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
-        """Return the seconds since the last fetch of the longest-waiting partition."""
+        """Return the longest time in seconds since a partition's last successful fetch."""
         answered = [
             self.answered_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
@@ -84,11 +84,11 @@ class ControlReader:
         self._fetcher.wake()
 
     def silence(self) -> float:
-        """Return the seconds since the last fetch of the longest-waiting partition."""
+        """Return the longest time in seconds since a partition's last successful fetch."""
         return float(self._fetcher.silence())
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
-        """Continue at an offset; ``epoch`` is the previous record's, or -1 if unknown."""
+        """Continue at an offset; ``leader_epoch`` is the previous record's, -1 if unknown."""
         position = OffsetAndMetadata(offset, "", leader_epoch)
         self._consumer._subscription.seek(tp, position)
 

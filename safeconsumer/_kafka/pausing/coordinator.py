@@ -138,8 +138,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._fencing_error: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
-        # The partitions that were held when a join was prepared, until they are
-        # reported.
+        # The partitions that were held when a join was prepared, until they are reported.
         self._held: States = {}
         # The owned partitions when a join was last prepared, or completed.
         self._owned: States = {}
@@ -559,9 +558,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.handover is not None:
             self.handover.before_join()
         try:
-            if (
-                self._waking.is_asked
-            ):  # a wake-up must not cut off the wait for the commit
+            # A wake-up must not cut off the wait for the commit.
+            if self._waking.is_asked:
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
             with self._assigning_because(cause), self._waking.unwakeable():
@@ -676,7 +674,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # the membership has ended
+            # The membership that sent the heartbeat has ended.
+            if member != self._generation.member_id:
                 raise UnknownMemberIdError from error
             self._fencing_error = error  # upstream would only stop the heartbeats
             raise

@@ -143,8 +143,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     reset_moves: int = 0
     """
-    The number of moves at the start of this ownership. After a seek the program may
-    commit any offset.
+    The number of moves when ``reset_target`` was set. After a later seek the program
+    may commit any offset.
     """
 
     tenure: object = None

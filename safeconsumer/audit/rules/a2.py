@@ -195,7 +195,7 @@ def unrecorded(case: Case) -> Unrecorded:
     """
     Return the offsets that positions passed and for which no member got a record.
 
-    Offsets whose records a producer or the topic shows are left out.
+    Offsets are left out if a producer or the topic shows which of them have records.
     """
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None

@@ -142,7 +142,7 @@ def _of_its_maker(
 def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
     # Return why the maker of a commit without a note is unknown; "" if a program with
     # its own metadata, or a producer's transaction, may have made the commit. A
-    # consumer with a journal never commits without metadata.
+    # consumer with a journal commits without metadata only if the broker refuses them.
     offset = began.answered or 0
     is_in_a_journal = began.by and offset in case.offsets
     if is_in_a_journal or offset <= case.most_of_producers:

@@ -30,7 +30,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "minPartitions": ("", "The minimum number of ranges in a batch."),
     "minRecordsPerTask": (
         "",
-        "The minimum of offsets for a task, which then reads several ranges in turn.",
+        "The minimum number of offsets for a task, which may read several ranges.",
     ),
     "includeHeaders": ("false", "Whether rows have a column with the headers."),
     "kafkaConsumer.pollTimeoutMs": (

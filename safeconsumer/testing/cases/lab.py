@@ -119,7 +119,7 @@ class Lab:
         """Add a partition to the topic of these partitions; return the new partition."""
         topic = tps[0].topic
         self.broker.add_partitions(topic, len(tps) + 1)
-        self._renew_producer()  # the old producer caches the partition count
+        self._renew_producer()  # the old one keeps the old count for five minutes
         return TopicPartition(topic, len(tps))
 
     def truncate(self, tp: TopicPartition, offset: int) -> None:

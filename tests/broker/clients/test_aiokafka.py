@@ -406,7 +406,7 @@ def control_threads():
 
 
 def test_stop_ends_threads_tasks_and_waiting_calls(team, loop):
-    """The fixture of the loop detects remaining tasks and unhandled errors."""
+    """The event-loop fixture detects leftover tasks and unhandled errors."""
     consumer = loop.call(aiokafka, team, team.topic, control=team.quick)
     loop.run(consumer.start())
     consumer.hold(ALL)

@@ -36,7 +36,7 @@ HOUR_MS = 3_600_000
 
 @contextmanager
 def prometheus(folder, targets):
-    """Run a Prometheus that scrapes every target each second; lend its address."""
+    """Run a Prometheus that scrapes all targets once a second, and yield its address."""
     assert PROMETHEUS is not None
     port, config = reserved_port(), folder / "prometheus.yml"
     jobs = [{"job_name": name, **one} for name, one in targets.items()]

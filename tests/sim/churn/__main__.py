@@ -26,7 +26,7 @@ from tests.sim.churn.playing import played
 
 
 def main():
-    """Play the seeds of the command line; return 1 if one finds a violation."""
+    """Play the seeds from the command line; return true if any of them finds a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one seed, or first and last")
     parser.add_argument("--minutes", type=float, default=30.0, help="virtual minutes")

@@ -66,7 +66,7 @@ class Ownership:
         began: when the member requested the assignment; the ownership began no earlier.
         firsts: the offsets at which the ownership may start: a committed offset, or the
             log's start.
-        next: the next record's offset; None until the first record has come.
+        next: the next record's offset; None until the first record has arrived.
         is_new: whether records fetched before the ownership must not be delivered in it.
         is_first: whether the member has never owned the partition before.
         is_fetched: whether a Fetch has named the partition.
@@ -178,7 +178,7 @@ class Book:
 
     @property
     def now(self):
-        """The virtual seconds since the world started."""
+        """Return the virtual seconds since the world started."""
         return self.judge.lab.now
 
     @property
@@ -246,7 +246,7 @@ class Book:
             self.before.add(tp)
 
     def _gained(self, tp, mine):
-        """Start an ownership, which may continue the member's last one."""
+        """Return an ownership, which may continue the member's previous ownership."""
         self.judge.seen["gained"] += 1
         firsts = self.judge.first_offsets(tp)
         is_first = tp not in self.before
@@ -256,7 +256,7 @@ class Book:
         return Ownership(mine.began, firsts, is_new=False, is_first=False)
 
     def revoked(self, partitions):
-        """Record revoked partitions, which an eager join may return."""
+        """Record revoked partitions, which an eager join may give back to the member."""
         self.log(f"revoked {short(*partitions)}")
         for tp in partitions:
             mine = self.owned.pop(tp, None)

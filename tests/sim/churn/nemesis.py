@@ -293,9 +293,9 @@ class SimulatedNemesis(Nemesis):
         return self.rng.choice([*partitions, *TOPICS, "@all", "re:t|x", "re:.*"])
 
     def pause_late(self):
-        """Place a hold while a poll has taken records but not returned them."""
+        """Place a hold while a poll has read records but not yet returned them."""
         one = self.one()
-        one.call("lift_all")  # otherwise the poll would take no records
+        one.call("lift_all")  # otherwise the poll would read no records
         later = self.lab.world.call_later
         later(15, lambda: one.todo.append(lambda: self._pause_within_poll(one)))
 

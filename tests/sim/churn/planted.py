@@ -95,7 +95,7 @@ def wide_holds_cover_no_gained_partition(patch):
 
 
 def records_that_a_late_hold_takes_back_are_lost(patch):
-    """P8: records that a poll has taken before a hold are not put back or fetched again."""
+    """P8: records that a poll has read before a hold are not put back or fetched again."""
 
     def forget(_, __, state):
         state.before = None

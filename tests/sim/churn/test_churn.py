@@ -63,7 +63,7 @@ def test_planted_fault_is_found_within_20_seeds(plant):
         play_until_a_violation(churn)
 
 
-# Two known breaches of P11 that churns have found.
+# Two known breaches of P11 that churn tests have found.
 
 
 @pytest.mark.contract("P11")

@@ -51,7 +51,7 @@ class Broker:
 
 
 class KeptAnswers:
-    """Responses that a broker holds back, with the interface of an embedded broker."""
+    """Withholds responses of a broker, as ``EmbeddedBroker.hold`` does."""
 
     def __init__(self, lab, api, client_id):
         self._lab = lab

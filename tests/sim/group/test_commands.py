@@ -1,4 +1,4 @@
-"""The commands of operators: missing or unusual groups, topics and rights."""
+"""Operators' commands with missing or unusual groups, topics and permissions."""
 
 import json
 import re
@@ -176,7 +176,7 @@ def refusing(*_, **__):
 
 
 @played()
-def test_init_creates_corrects_and_keeps_topics(team):
+def test_init_creates_and_corrects_topics_and_keeps_correct_ones(team):
     team.settings = Control.prefixed(f"new-{team.group}-")
     old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
     team.create(team.settings.holds_topic, old)
@@ -230,7 +230,7 @@ def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
 
 @played()
 def test_doctor_finds_no_problem_in_a_group_that_obeys_its_holds(team):
-    """A note about the writers of holds has the command that lists them."""
+    """A note about who can write holds contains the command that lists these users."""
     consumer = team.ready()
     with Polled(consumer):
         with Operator(team.broker.client_config, team.settings) as operator:
@@ -284,7 +284,7 @@ def test_doctor_prints_its_findings_before_an_error(team, monkeypatch):
 
 
 @played()
-def test_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
+def test_unsuitable_holds_topic_does_not_mean_that_nothing_is_held(team):
     consumer = team.ready("billing-1")
     team.operator_holds("@all")
     other = f"{team.topic}-otherholds_ops"
@@ -365,7 +365,7 @@ def test_commands_before_init_fail_immediately_with_one_line(team):
 
 
 @played()
-def test_pause_names_a_plain_client_which_obeys_no_hold(team):
+def test_pause_names_a_plain_client_which_does_not_obey_holds(team):
     consumer = team.subscribed("plain", control=None)
     poll_until(consumer, team.has_all(consumer))
     asked = ("pause", "--group", team.group, "--reason", "x")
@@ -435,7 +435,7 @@ def test_doctor_reads_the_topics_once(team):
 
 
 @played()
-def test_status_has_the_lag_of_a_group_and_of_its_held_partitions(team):
+def test_status_shows_the_lag_of_a_group_and_of_its_held_partitions(team):
     member = team.ready()
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
     for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):

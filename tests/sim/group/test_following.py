@@ -44,7 +44,7 @@ def is_well(snapshot):
 
 @played()
 def test_follower_and_command_have_the_same_result(team):
-    """Both use the same rules, so pages and ``status`` agree."""
+    """The follower and ``status`` use the same rules, so web pages and ``status`` agree."""
     members = settled(team, "a", "b")
     team.operator_holds(team.topic)
     operator = Operator(team.broker.client_config, team.settings)
@@ -111,7 +111,9 @@ def test_follower_without_a_status_topic_keeps_its_clients(team, monkeypatch):
             following, "_turn", lambda *given: (turns.append(""), turn(*given))
         )
         wait_for(lambda: len(turns) > 3, "turns")
-    assert len(made) == 2  # one reads the topics, and one makes other requests
+    assert (
+        len(made) == 2
+    )  # one client reads the topics, and the other makes all other requests
 
 
 @played()
@@ -170,7 +172,7 @@ def test_fetches_unanswered_for_five_seconds_raise(lab):
 @pytest.mark.parametrize("is_open", [True, False], ids=["reading", "closed"])
 @simulated(seeds=1, nightly=3)
 def test_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
-    """An operator's hold may be among the records that the new leader received."""
+    """An operator's hold may be among the records that the new leader has appended."""
     operating.Operator(lab).write(*[(b"%d" % number, b"old") for number in range(10)])
     base = {**lab.connection, "metadata_max_age_ms": 1000}
     with closing(reading(base)) as reader:

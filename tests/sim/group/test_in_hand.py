@@ -91,7 +91,7 @@ def work_in_threads(program):
 
 
 def own_thread(program):
-    """Keep polling while other threads work."""
+    """Poll, work on the records in threads, and keep polling until the threads are done."""
     running = work_in_threads(program)
     while any(one.is_alive() for one in running.values()):
         program.consumer.pause(*running, owner="backpressure")
@@ -153,7 +153,7 @@ def pump_answered_later(program):
 )
 @operated(nightly=10)
 def test_no_program_writes_after_its_group_is_quiet(lab, operator, kind):
-    """Each kind of program reports quiet within two seconds."""
+    """Each kind of program is reported as quiet within two seconds after its last write."""
     lab.topic("t", records=8)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 3)
@@ -170,7 +170,7 @@ def test_no_program_writes_after_its_group_is_quiet(lab, operator, kind):
 
 
 @operated()
-def test_partition_is_quiet_when_its_records_of_a_batch_are_done(lab, operator):
+def test_partition_is_quiet_when_its_records_in_a_batch_are_done(lab, operator):
     """The iteration continues with the other partition."""
     lab.topic("t", 2, records=12)
     program = Program(lab, iterate)
@@ -198,7 +198,7 @@ def consumer_with_records(operator):
 
 
 def counted(consumer):
-    """Return a list that grows by one for each report that a poll or a step requests."""
+    """Return a list that gets an item whenever a poll or a step requests a report."""
     asked = []
     consumer._safe_iteration.when_done = lambda: asked.append(1)
     return asked
@@ -246,7 +246,7 @@ def test_records_stay_in_hand_until_the_next_poll(operator, change):
 
 
 @operated()
-def test_step_that_a_wakeup_stops_finishes_the_previous_record(operator):
+def test_iteration_step_stopped_by_a_wakeup_finishes_the_previous_record(operator):
     consumer = consumer_with_records(operator)
     consumer.config["consumer_timeout_ms"] = 500
     next(consumer)
@@ -279,7 +279,7 @@ def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
 
 @operated()
 def test_polled_records_are_in_hand_again_after_a_pump(lab, operator):
-    """Within its block the pump's batches count, but not the records that it polls."""
+    """In the pump's ``with`` block only records in batches count, not all polled records."""
     consumer = consumer_with_records(operator)
     with Pump(consumer) as pump:
         batch = next(iter(pump))
@@ -376,7 +376,7 @@ def test_closed_member_that_is_still_working_is_not_quiet(lab, operator, kind):
 def test_member_without_reports_is_not_quiet_once_its_hold_may_have_ended(
     lab, operator
 ):
-    """The member lifts the hold by its own clock, and delivers records."""
+    """The hold expires by the member's own clock, and the member delivers records."""
     lab.topic("t", records=8)
     one = operator.member(max_poll_records=1, enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 8)

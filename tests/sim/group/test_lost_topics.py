@@ -20,7 +20,7 @@ from tests.sim.group.teams import played
 
 @pytest.mark.contract("G5")
 @played()
-def test_holds_that_members_keep_of_a_lost_topic_are_lifted_by_name(team):
+def test_holds_kept_by_members_after_their_topic_was_lost_are_lifted_by_name(team):
     team.settings = team.quick
     member = team.ready()
     scopes = [f"{team.topic}:{number}" for number in range(4)]
@@ -125,7 +125,7 @@ WRONG = {
 def test_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
     lab, operator, name
 ):
-    """Partitions of a new member are gated, and so are partitions gained after its end."""
+    """A new member's partitions are gated, and stay so when they move to the old member."""
     emitted = []
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)

@@ -148,7 +148,7 @@ def test_hold_expires_late_by_at_most_the_clock_skew_and_never_early(
 @pytest.mark.contract("G8")
 @operated(nightly=4)
 def test_frozen_member_is_not_quiet(lab, operator):
-    """An operator sees that one of two members obeys, and which partition is unknown."""
+    """The verdict says that one of two members is quiet, and names the other's partition."""
     lab.topic("t", 2, records=5)
     a, b = operator.member("a"), operator.member("b")
     a.owns(1)
@@ -253,7 +253,7 @@ def test_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
             lab.sleep(2)
     first, *between, last = [one for one, _ in itertools.groupby(seen)]
     assert (first, last) == (({"a", "b"}, "quiet"), ({"b"}, "quiet"))
-    # Kafka calls the group stable 0.1 s before its member reports the new partitions.
+    # The group is stable 0.1 s before its member reports the new partitions.
     assert between in ([], [({"b"}, "unknown")])
 
 
@@ -288,7 +288,7 @@ def test_manually_assigned_partitions_wait_for_the_control_topics(team):
 
 
 @played()
-def test_hook_that_exits_does_not_end_the_reader(team):
+def test_hook_that_raises_system_exit_does_not_end_the_reader(team):
     asked = []
 
     def leave(event):
@@ -345,7 +345,7 @@ def gains_stay_quiet(lab, mine, other):
     ],
 )
 @operated(nightly=3)
-def test_operators_hold_causes_no_leak_in_the_programs_pause(
+def test_operators_hold_does_not_cause_a_leak_during_the_programs_pause(
     lab, operator, pause, held
 ):
     """No partition is delivered during the pause, even after the hold is lifted."""
@@ -373,7 +373,7 @@ def test_operators_hold_causes_no_leak_in_the_programs_pause(
 @pytest.mark.contract("P3", "P7", "G2")
 @operated(nightly=3)
 def test_program_can_pause_before_the_control_topics_are_read(lab, operator):
-    """A closed gate is no pause of the program, so the program can pause everything."""
+    """A closed gate is not a pause by the program, so the program can pause everything."""
     lab.topic("t", 4, records=5)
     b = operator.member("b")
     lab.until(lambda: len(b.records) == 20)

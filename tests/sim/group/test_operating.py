@@ -65,7 +65,7 @@ def test_own_hold_is_replaced_only_with_the_flag(team):
     assert re.search(r"instead of\n  @all +operator:alice .*until resumed", printed)
     assert "unchanged" in pause(team, "@all", "--for", "2h")
     first, later = past(team)
-    # Retention counts from the first hold, when the partitions became held.
+    # Retention counts from the first hold, which made the partitions held.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
     assert "unchanged" in pause(team, "@all", "--for", "1h")
     assert "instead of" in pause(team, "@all", "--for", "1h", "--replace")
@@ -91,7 +91,7 @@ def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monke
 
 @played(leave)
 def test_repeated_pause_does_not_silently_prolong_a_hold(team):
-    """Without reports the hold is unchanged, or renewed if it may have ended."""
+    """Without members' reports a repeated pause renews a hold only if it may have ended."""
     for becomes in ("held", "unchanged", "renewed"):
         if becomes == "renewed":
             team.broker.lab.sleep(31 * 60)
@@ -166,7 +166,7 @@ def test_resume_all_lifts_the_holds_of_one_owner(team):
 
 @played(work)
 def test_dry_run_prints_the_plan_and_writes_nothing(team):
-    """A refused dry run ends in the same way as the command."""
+    """A refused dry run has the same exit status and message as the command itself."""
     pause(team, team.topic, "--for", "2h")
     for words, prints in (
         (("resume",), "4 partitions flow again: "),
@@ -215,7 +215,7 @@ def test_audit_finds_a_member_that_ignores_a_hold(team, tmp_path):
     G2: the control topics prove the violation, live or as a history.
 
     A member without control= does not measure the broker's clock, so the audit cannot judge
-    the member on a topic that has its producers' times.
+    the member on a topic whose records have their producers' timestamps.
     """
     logged = f"{team.topic}-logged"
     team.create(logged, {"message.timestamp.type": "LogAppendTime"})
@@ -323,7 +323,9 @@ def test_followed_history_prints_a_line_for_each_change(team, monkeypatch):
         lambda: pause(team, "@all", "--for", "1h"),
         lambda: None,
         lambda: typed(team, "resume", "@all"),
-        lambda: team.broker.lab.sleep(100),  # members lift it after 90 s
+        lambda: team.broker.lab.sleep(
+            100
+        ),  # the hold expires after 60 s, in members after 90 s
     )
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
@@ -346,8 +348,10 @@ def test_followed_history_prints_a_line_for_each_change(team, monkeypatch):
 
 @pytest.mark.contract("G8")
 @played(patient)
-def test_history_judges_ends_by_the_clock_skew_of_members(team, monkeypatch):
-    """A member with a larger skew than the command's obeys the hold longer."""
+def test_history_uses_the_clock_skew_of_members_for_the_end_of_a_hold(
+    team, monkeypatch
+):
+    """A member that allows more clock skew than the command obeys the hold longer."""
 
     def outlast():
         team.broker.lab.sleep(80)
@@ -415,8 +419,8 @@ def test_followed_history_ends_if_the_broker_is_down_at_first(team):
 
 
 @played(work)
-def test_resume_waits_until_the_partitions_flow(team):
-    """If other holds remain, the command also ends, and names their owners."""
+def test_resume_waits_until_its_partitions_are_delivered_again(team):
+    """The command fails after its timeout if other holds remain, and names their owners."""
     for owner in ("alice", "bob"):
         pause(team, team.topic, owner=owner)
     ended = tried(team, "resume", team.topic, "--wait", "1s")
@@ -431,7 +435,7 @@ def test_resume_waits_until_the_partitions_flow(team):
 
 @played(leave)
 def test_repeated_resume_waits_even_without_a_hold(team):
-    """No member has read the lift."""
+    """No member has read the record that lifts the hold."""
     pause(team, team.topic)
     resume = partial(tried, team, "resume", team.topic, "--wait", "1s")
     first, second = resume(), resume()

@@ -40,7 +40,7 @@ def lifting(team, *scopes):
 
 
 def logged(team):
-    """Return each record of the holds topic as its scope, and whether the scope is held."""
+    """Return the scope of each record in the holds topic, and whether it is then held."""
     with operator(team) as here:
         here.board.keep_all_records()
         here.holds()
@@ -102,7 +102,7 @@ def test_write_appended_but_not_replicated_is_not_retried(team):
 
 @played()
 def test_interrupted_write_names_the_acknowledged_records(team, monkeypatch):
-    """Writes without a response yet are reported as unknown."""
+    """A write that has no response yet is reported as unknown."""
     get = FutureRecordMetadata.get
 
     def interrupted(self, *given):
@@ -208,7 +208,7 @@ def test_invalid_holds_are_refused_before_anything_is_written(team, wrong):
 
 
 def unfit(team):
-    """Return settings of a holds topic whose records Kafka deletes."""
+    """Return settings for a holds topic whose records Kafka deletes."""
     settings = Control.prefixed(f"{team.prefix}unfit_")
     team.broker.create_topic(settings.holds_topic, 1, {"cleanup.policy": "delete"})
     return settings

@@ -39,7 +39,7 @@ def test_replay_stops_within_a_second_while_no_broker_answers(lab):
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
 def test_replay_commits_the_leader_epoch(lab):
-    """A replay without letters also commits the epoch, with the offset of its start."""
+    """A replay that finds no letters commits the epoch, too, with its start offset."""
     (tp,) = lab.topic("t.dlq", records=3)
     lab.cluster.lead("t.dlq", 0, 1)
     lab.append(tp, 2)

@@ -180,7 +180,7 @@ def test_target_outside_of_the_log_is_refused(team):
 
 @played(held)
 def test_scope_that_covers_nothing_is_refused(team):
-    """The scope is refused even beside a scope that covers partitions."""
+    """The scope is refused even if another given scope covers partitions."""
     for wrong in (f"x{team.topic}", f"{team.topic}:7"):
         for scopes in ([wrong], [f"{team.topic}:0", wrong]):
             why = reset(team, *scopes, "--to", "1", status=Status.USAGE)
@@ -253,7 +253,7 @@ def test_resume_is_refused_if_a_reset_comes_between_its_read_and_its_write(
 
 
 class OfTimes(Fault):
-    """Refuses to look up offsets by time."""
+    """A fault for requests that look up offsets by time."""
 
     def takes(self, connection, message):
         if message.api != "ListOffsets":
@@ -332,7 +332,7 @@ def test_hold_of_an_unfinished_reset_is_not_replaced(team):
 
 
 @played(held)
-def test_hold_may_have_an_end_again_once_everything_is_moved(team):
+def test_hold_may_expire_again_once_everything_is_moved(team):
     move(team, team.topic, "1")
     why = typed(team, "extend", team.topic, "--for", "2h", status=FAILED)
     assert "it has no end: replace it to give it one" in why
@@ -361,7 +361,7 @@ def test_wait_moved_fails_immediately_without_a_reset(team, monkeypatch):
 
 @played(leave)
 def test_command_moves_a_group_without_members(team):
-    """The command also commits for a group that has a stream, which keeps its checkpoint."""
+    """A stream does not count as a member, and continues from its own checkpoint."""
     pause(team, team.topic)
     move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)
@@ -387,7 +387,7 @@ def test_command_moves_a_group_without_members(team):
 
 
 @played(leave)
-def test_login_without_the_right_to_commit_for_an_empty_group_is_refused(team):
+def test_user_without_permission_to_commit_for_an_empty_group_is_refused(team):
     pause(team, team.topic)
     team.broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=10)
     whose = ("--group", team.group, "--owner", "alice")
@@ -399,7 +399,7 @@ def test_login_without_the_right_to_commit_for_an_empty_group_is_refused(team):
 
 @played()
 def test_manually_assigned_partitions_are_moved_by_their_reader(team):
-    """Kafka's list of members is empty, and the command leaves the move to the reader."""
+    """Kafka lists no members, but the command lets the reader move its partitions."""
     consumer = team.member("by-hand")
     consumer.assign(team.partitions)
     poll_until(consumer, lambda: team.is_ungated(consumer))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.contract("G10")
 
 
 def unmoved(operator):
-    """Return the reasons of unmoved partitions, as ``status`` prints them."""
+    """Return why partitions have not been moved yet, as ``status`` prints the reasons."""
     found = movements(operator.view())
     return {one.name: one.why for one in found if not one.is_moved}
 
@@ -128,8 +128,8 @@ def test_restarted_static_member_moves_its_partitions_without_a_rebalance(
 
 @both_protocols
 @operated(nightly=10)
-def test_one_record_moves_several_topics(lab, operator, assignor):
-    """Two members have both topics, and one of them is killed; a third has one."""
+def test_one_record_resets_the_offsets_of_several_topics(lab, operator, assignor):
+    """Two members subscribe to both topics, and one is killed; a third subscribes to one."""
     tps = [*lab.topic("t", 2, records=10), *lab.topic("u", 2, records=10)]
     settings = {"enable_auto_commit": True, "assignor": assignor, "control": SILENT}
     several = [
@@ -230,7 +230,7 @@ def test_committed_target_counts_as_done_once_its_owner_starts_there(lab, operat
 
 @operated()
 def test_reset_that_is_undone_is_reported_again(lab, operator):
-    """A commit from outside undoes the reset, and Kafka refuses the members' corrections."""
+    """Another client's commit undoes the reset, and Kafka refuses the member's correction."""
     at_work(lab, operator)
     operator.hold("t")
     operator.reset({T: 4})
@@ -247,7 +247,7 @@ def test_reset_that_is_undone_is_reported_again(lab, operator):
 
 @operated(nightly=4)
 def test_repeated_commit_of_a_move_does_not_undo_progress_after_the_lift(lab, operator):
-    """Kafka refuses that commit once, and the hold is lifted before the commit's retry."""
+    """Kafka refuses the repeated commit once, and the hold is lifted before its retry."""
     slow = {"retry_backoff_ms": 1500, "reconnect_backoff_max_ms": 1500}
     one = at_work(lab, operator, enable_auto_commit=False, **slow)
     operator.hold("t")

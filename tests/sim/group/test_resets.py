@@ -166,7 +166,7 @@ def test_next_owner_moves_a_partition_before_its_first_record(lab, operator, ass
 
 @operated(nightly=4)
 def test_next_owner_does_not_repeat_a_reset_that_is_done(lab, operator, tmp_path):
-    """The commit's metadata names its owner's journal; a position has no metadata."""
+    """The committed offset has metadata (a journal's name), which a position never has."""
     first_events, second_events = [], []
     first = held(lab, operator, hooks=(resets(first_events),), journal=tmp_path)
     operator.reset({T: 3})
@@ -359,7 +359,7 @@ def test_listener_is_called_for_the_old_and_the_new_ownership(lab, operator):
 
 @operated(nightly=4)
 def test_lift_during_the_listeners_call_is_followed_by_an_assignment(lab, operator):
-    """Otherwise a program that drops the state of a revoked partition gets its records."""
+    """Otherwise a program would get records of a partition whose state it has dropped."""
     _, one, listener = listening(lab, operator)
     listener.on_revoked = lambda _: lab.sleep(3)
     operator.hold("t")
@@ -497,7 +497,7 @@ def test_moved_partitions_are_released_in_one_change(lab, operator, monkeypatch)
 
 
 @operated(nightly=4)
-def test_unfinished_reset_that_is_lifted_moves_nothing(lab, operator):
+def test_lift_of_an_unfinished_reset_moves_nothing(lab, operator):
     one = at_work(lab, operator)
     lab.sleep(6)
     fault = lab.cluster.fail("OffsetCommit", error=14, count=1000)
@@ -538,7 +538,9 @@ def test_old_position_is_dropped_if_another_member_moved_it_before_the_lift(
 
 
 @operated(nightly=4)
-def test_sought_position_stays_if_an_unfinished_reset_is_lifted(lab, operator):
+def test_position_set_by_seek_is_kept_when_the_hold_of_an_unfinished_reset_is_lifted(
+    lab, operator
+):
     """The group's offset was not moved, and this ownership never requested that offset."""
     lab.topic("t", records=15)
     earlier = SafeConsumer(**lab.settings(group_id=GROUP))
@@ -549,7 +551,7 @@ def test_sought_position_stays_if_an_unfinished_reset_is_lifted(lab, operator):
     consumer = SafeConsumer(**lab.settings(group_id=GROUP, **more))
     came = []
 
-    def seek(tps):  # the program stores its offset itself
+    def seek(tps):  # the program stores its offset outside Kafka
         for tp in tps:
             consumer.seek(tp, came[-1] + 1 if came else 0)
 
@@ -616,7 +618,7 @@ def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operat
 
 
 @operated(nightly=4)
-def test_later_reset_of_two_owners_counts_after_either_lift(lab, operator):
+def test_later_reset_by_another_owner_applies_after_each_lift(lab, operator):
     one = at_work(lab, operator)
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
@@ -631,7 +633,9 @@ def test_later_reset_of_two_owners_counts_after_either_lift(lab, operator):
 
 
 @operated()
-def test_repeated_record_moves_nothing_and_a_new_offset_moves_again(lab, operator):
+def test_repeated_reset_is_ignored_and_a_reset_to_a_new_target_is_applied(
+    lab, operator
+):
     found = []
     at_work(lab, operator, hooks=[resets(found)])
     operator.reset({T: 4})
@@ -660,7 +664,7 @@ def test_reset_moves_only_partitions_under_its_hold(lab, operator):
 
 
 @operated()
-def test_silent_coordinator_delays_no_other_partition(lab, operator):
+def test_silent_coordinator_does_not_delay_other_partitions(lab, operator):
     tps = lab.topic("t", 2, records=10)
     one = operator.member()
     lab.until(lambda: len(one.records) == 20)
@@ -707,7 +711,7 @@ def test_gate_opened_by_timeout_moves_nothing_until_the_holds_topic_is_read(
 @pytest.mark.parametrize("target", [3, 15], ids=["back", "forward"])
 @pytest.mark.parametrize("is_confirmed", [True, False], ids=["confirmed", "made up"])
 @operated()
-def test_audit_accepts_only_a_reset_that_the_holds_topic_has(
+def test_audit_accepts_only_a_reset_recorded_in_the_holds_topic(
     lab, operator, tmp_path, target, is_confirmed
 ):
     one = at_work(lab, operator, journal=tmp_path)
@@ -735,7 +739,7 @@ def test_audit_accepts_only_a_reset_that_the_holds_topic_has(
 def test_audit_accepts_a_seek_after_a_reset_to_the_current_offset(
     lab, operator, tmp_path
 ):
-    """The member commits the target again, beyond the position of its program."""
+    """The program seeks to 3 and commits; the member then restores the committed offset."""
     one = held(lab, operator, enable_auto_commit=False, journal=tmp_path)
     one.call(lambda consumer: consumer.commit())
     operator.reset({T: 10})

@@ -95,7 +95,7 @@ def requests_for_offsets(s):
     s.facts["kinds"] = one.kinds()
 
 
-# Out of range, retention
+# Positions out of range, and retention
 
 
 def _beyond(s, reset):

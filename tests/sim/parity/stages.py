@@ -220,7 +220,7 @@ def _noting_kinds(**configs):
 
 
 class Inspected:
-    """A consumer's membership, requests and progress, for its scenario."""
+    """Shows a scenario its consumer's membership, requests and progress."""
 
     lab: Any
     consumer: Any

@@ -1,4 +1,4 @@
-"""W8: every end of a worker is bounded, commits, and is reported."""
+"""W8: a worker stops in bounded time, commits its work, and reports how it stopped."""
 
 import asyncio
 import contextlib
@@ -149,7 +149,7 @@ def test_manual_assignment_is_committed_at_the_end(lab):
     assert committed(lab) == [7, 5]
 
 
-def test_worker_stopped_before_its_start_joins_no_group(lab):
+def test_worker_stopped_before_its_start_does_not_join_a_group(lab):
     lab.topic("t", 1, records=1)
     handler = Handler(lab)
     worker = Worker(consumer(lab, "t"), handler)
@@ -178,7 +178,7 @@ def test_report_after_a_loss_is_committed_only_if_everything_was_committed(lab, 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
 def test_worker_waits_for_handlers_of_a_lost_ownership(lab, seconds):
-    """The worker leaves the lifespan after these handlers have ended, or gives them up."""
+    """The worker leaves its lifespan only after these handlers, unless it gives them up."""
     filled(lab, 1, "slow")
     order = []
 
@@ -601,7 +601,7 @@ def test_lifespan_that_hangs_does_not_delay_the_stop(lab, executor, at):
 
 
 @in_both
-def test_lifespan_entered_after_the_stop_is_left(lab, executor):
+def test_lifespan_entered_after_the_stop_is_exited(lab, executor):
     lab.topic("t", 1, records=1)
     seen = []
 

@@ -59,7 +59,7 @@ def started(lab, kind, handler, protocol, **options):
 
 
 def expects_all(lab, handler):
-    """Wait until both partitions are committed to their end, and check the calls."""
+    """Wait until both partitions are committed up to the log end, and check the calls."""
     lab.until(lambda: committed(lab) == [3, 3])
     assert {(one.partition, one.offset) for one in handler.calls} == {
         *itertools.product(range(2), (1, 2))
@@ -145,7 +145,7 @@ FLOORS = {
 @pytest.mark.parametrize("way", ["listener", "assign"])
 @pytest.mark.parametrize(("earlier", "error", "floor"), FLOORS.values(), ids=FLOORS)
 def test_ownership_that_starts_with_a_seek_has_a_floor(lab, way, earlier, error, floor):
-    """No client call requests the commit of a sought partition, so the worker does."""
+    """After a seek the client does not fetch the committed offset, so the worker does."""
     (tp,) = filled(lab, 1, *map(str, range(5)))
     if earlier is not None:
         before = consumer(lab, "t")
@@ -168,7 +168,7 @@ def test_ownership_that_starts_with_a_seek_has_a_floor(lab, way, earlier, error,
 @pytest.mark.contract("W6")
 @in_both_ways
 def test_drain_without_a_commit_reports_partitions_without_a_floor(lab, protocol):
-    """The group waits no longer than the drain, and no member is evicted."""
+    """The group waits only for the drain, and no member is evicted."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     drain = Drain(revoke=3.0)
@@ -207,7 +207,7 @@ def test_work_continues_after_a_membership_lost_during_refused_commits(lab, prot
 
 
 @pytest.mark.contract("W6", "W12")
-def test_hanging_handler_delays_no_floor(lab):
+def test_hanging_handler_does_not_delay_the_commit_of_a_floor(lab):
     """The worker waits for handlers, floors and the last commit at the same time."""
     (one,) = filled(lab, 1, "before")
     handler = Handler(lab, hangs=60.0)
@@ -322,7 +322,7 @@ def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first)
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
 def test_offset_after_a_transaction_has_the_epoch_of_the_transactions_end(lab):
-    """With the epoch of the previous record, the log would seem to have been cut."""
+    """If it had the previous record's epoch, the log would seem to have been cut."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)

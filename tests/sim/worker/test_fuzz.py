@@ -40,7 +40,7 @@ from tests.sim.worker.working import (
 )
 
 PARTITIONS, RECORDS = 4, 60
-KEYS = 500  # more than a partition has records
+KEYS = 500  # more keys than a partition has records
 # A deserializer refuses the records with these numbers: 5, 22, 39...
 UNREADABLE, UNREADABLE_REST = 17, 5
 # Record values are offsets, plus this number for each earlier cut of a log.
@@ -347,7 +347,7 @@ class Fuzz:
         return given if self.options["batch"] else [given]
 
     def fate(self, count):
-        """Return the seconds that a call takes, and its error."""
+        """Choose how many seconds a call takes, and the error that it raises, if any."""
         error = self.error()
         if error is None:
             waits = [0.0, 0.01, 0.3, 1.5] * 10 + [8.0, 14.0]
@@ -597,7 +597,7 @@ def places_of(records):
 
 
 def spared(records, error):
-    """Return the records of a call that are done."""
+    """Return the records that a call has handled successfully."""
     if isinstance(error, BatchFailure):
         return [one for at, one in enumerate(records) if at not in error.errors]
     return records if error is None else []
@@ -660,7 +660,7 @@ def test_dropped_records_are_counted_by_reason(lab, reason, end):
 
 
 class PumpFuzz(Fuzz):
-    """A program that takes batches from pumps, and polls between them, beside workers."""
+    """A program that alternates between pumps and plain polls, in a group with workers."""
 
     ways = ("topics", "topics", "pattern")
 
@@ -770,7 +770,7 @@ class PumpFuzz(Fuzz):
         for run in self.runs.values():
             run.worker.stop()
             run.ends()
-        # A pump does not commit the records that the program has read before.
+        # A pump does not commit the records that the program read before the pump started.
         for _ in range(0 if "value_deserializer" in self.settings else 3):
             self.read(self.reading.commit)
         ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]

@@ -109,7 +109,7 @@ def test_stop_does_not_wait_for_held_records(lab):
 
 
 @pytest.mark.contract("W10", "W6")
-def test_held_partition_starts_no_handler_after_a_revocation(lab):
+def test_no_handler_starts_for_a_held_partition_after_its_revocation(lab):
     """The next owner has no hold, and works on the partition."""
     cooperative = quick("cooperative")
     filled(lab, 2, *["slow"] * 10)
@@ -176,7 +176,7 @@ def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
 def test_paused_partition_moves_to_another_member(lab, what):
-    """The next owner has no pause yet; after a lost membership the pause stays."""
+    """The new owner has to pause by itself; after a lost membership the pause remains."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -391,7 +391,7 @@ def test_handler_timeout_ends_a_drain_early(lab, why):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("by", ["stop", "handler"])
-def test_stopping_worker_waits_for_no_batch(lab, executor, by):
+def test_stopping_worker_does_not_wait_until_a_batch_is_full(lab, executor, by):
     one, other = lab.topic("t", 2)
     sizes = []
 
@@ -413,7 +413,7 @@ def test_stopping_worker_waits_for_no_batch(lab, executor, by):
     assert (run.report.done, committed(lab)) == (0, [0, 0])
 
 
-# A rate limit made of pauses, as in the guide; a pause without an error is no alarm
+# A rate limit by pauses, as in the guide; a pause without an error raises no alarm
 
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
@@ -455,7 +455,7 @@ def test_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
 
 @pytest.mark.contract("W11")
 @in_both
-def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
+def test_pause_event_is_a_warning_only_if_the_pause_has_a_cause(lab, executor):
     filled(lab, 1, "plain", "from", "in", "none")
     seen = set()
 

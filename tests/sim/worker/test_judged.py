@@ -386,7 +386,7 @@ def test_dead_letter_whose_entry_cannot_be_written_is_not_complete(lab, tmp_path
 
 
 @in_both
-def test_hold_whose_end_cannot_be_written_keeps_no_member_in_the_group(
+def test_worker_leaves_its_group_if_the_end_of_a_hold_cannot_be_journaled(
     lab, tmp_path, executor
 ):
     filled(lab, 1, "pause")

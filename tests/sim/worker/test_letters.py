@@ -291,7 +291,7 @@ def test_record_without_a_dead_letter_also_blocks_under_a_hold(lab):
 
 
 @pytest.mark.contract("W7")
-def test_refused_dead_letter_is_retried_and_delays_no_other_partition(lab):
+def test_refused_dead_letter_is_retried_and_does_not_delay_other_partitions(lab):
     filled(lab, 2, "bad", "")
     tried = []
 
@@ -383,7 +383,7 @@ async def sent_later():
 
 
 class PoolsResult:
-    """A result of a process pool, which calls no callback."""
+    """A result like that of a process pool, which does not call callbacks."""
 
     def ready(self):
         return False
@@ -592,7 +592,7 @@ def test_restarted_worker_writes_few_dead_letters(lab, executor, order):
 
 
 @pytest.mark.contract("W7")
-def test_batch_that_fails_as_a_whole_counts_no_success(lab):
+def test_batch_that_fails_as_a_whole_does_not_count_as_a_success(lab):
     filled(lab, 1, *[str(number) for number in range(100)])
     letters = Letters()
     run = Working(

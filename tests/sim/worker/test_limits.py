@@ -101,7 +101,7 @@ def test_records_within_the_span_of_a_hanging_unordered_record_are_handled(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-def test_slow_partition_delays_no_other_partition(lab, order):
+def test_slow_partition_does_not_delay_other_partitions(lab, order):
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
     for tp in others:
@@ -121,7 +121,7 @@ def test_slow_partition_delays_no_other_partition(lab, order):
 
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
-def test_full_stalled_partition_delays_no_other_partition(lab, how):
+def test_full_stalled_partition_does_not_delay_other_partitions(lab, how):
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 200)
     stops = {"paused": 1.0, "blocked": ValueError, "later": RetryLater(3600)}
@@ -189,7 +189,7 @@ def test_new_partition_does_not_wait_for_a_blocked_partition(lab):
 
 
 def stopping(lab, *topics, limit, polls=100):
-    """Start a worker whose handler postpones the records ``stops`` by an hour."""
+    """Start a worker whose handler postpones records with the value ``stops`` by an hour."""
     return Working(
         lab,
         Handler(lab, stops=RetryLater(3600)),
@@ -315,7 +315,7 @@ def test_seek_past_records_that_do_not_fit_skips_no_polled_record(lab, executor)
 def test_polled_records_before_a_seek_in_a_hook_are_handled(
     lab, tmp_path, executor, method
 ):
-    """The seek comes between a poll's return and the admission of its records."""
+    """The seek comes after a poll has returned, before the worker queues its records."""
     (tp,) = filled(lab, 1, *[""] * 50)
     handler, settings = Handler(lab), {**SMALL, "journal": tmp_path}
     run = Working(lab, handler, executor=executor, settings=settings)
@@ -383,7 +383,7 @@ def test_blocked_partition_keeps_only_its_failed_records(lab, batch):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("target", [0, 150])
-def test_giving_records_back_undoes_no_seek_of_the_program(lab, target):
+def test_giving_records_back_does_not_undo_a_seek_by_the_program(lab, target):
     one, *others, last = lab.topic("t", 4)
     put(lab, one, "slow", *["b"] * 199)
     handler = Handler(lab, slow=1.0, stops=RetryLater(3600))
@@ -493,7 +493,7 @@ def test_hold_seconds_are_counted_by_owner(lab):
     assert taken == {BACKPRESSURE: 3.0}
 
 
-def test_lift_that_cannot_be_journaled_ends_no_thread(lab, tmp_path):
+def test_lift_that_cannot_be_journaled_does_not_end_a_thread(lab, tmp_path):
     lab.topic("t", 1, records=200)
     writer = JournalWriter(tmp_path, group=GROUP)
     writing, polling, refused = writer.write, set(), []
@@ -631,7 +631,7 @@ WITHIN = 10.0
 
 
 def longest_idle(lab, run, done):
-    """Work until this many records are done; return how long limits left handlers idle."""
+    """Wait for ``done`` records; return the longest idle time caused by backpressure."""
     longest, since = 0.0, lab.now
 
     def is_done():

@@ -1,4 +1,4 @@
-"""Other calls on a worker's or pump's consumer are refused by name or are harmless."""
+"""All other calls on a worker's or pump's consumer are harmless or are refused by name."""
 
 import itertools
 from contextlib import contextmanager, suppress
@@ -30,7 +30,7 @@ from tests.sim.worker.working import (
 
 
 @pytest.mark.contract("W4")
-def test_poll_in_a_hook_takes_no_record_from_the_worker(lab):
+def test_poll_in_a_hook_does_not_take_a_record_from_the_worker(lab):
     """A worker's hook runs between two polls of the worker, on the polling thread."""
     filled(lab, 1, *[""] * 30)
     taken = []
@@ -319,8 +319,8 @@ def worked(lab, reading, handler, executor):
     run.ends()
 
 
-# The place of the call, the reader, and whether the case runs by day. By day a handler
-# makes all calls, and the refused calls are also made in two more places.
+# Where the call is made, the reader, and whether the case runs by day. By day a handler
+# makes all calls, and two more cases make the refused calls.
 PLACES = [
     ("a handler", "thread", lambda _: True),
     ("a handler", "pump", lambda refusals: refusals[0]),

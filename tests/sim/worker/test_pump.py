@@ -49,7 +49,7 @@ FOUR = {"max_poll_records": 4}
 
 
 def pumping(lab, records, partitions=1, **options):
-    """Create a pump on a new topic, with four records to a batch."""
+    """Create a pump for a new topic, with batches of up to four records."""
     lab.topic("t", partitions, records=records)
     settings = {**FOUR, **options.pop("settings", {})}
     reading = options.pop("reading", None) or consumer(lab, "t", **settings)
@@ -91,7 +91,7 @@ def nothing(lab, pump, seconds):
 @pytest.mark.contract("P20", "W4")
 @ORDERS
 def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
-    """Answered records of an open batch stay done."""
+    """Records answered before the truncation stay done, even if their batch is still open."""
     settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
     with pumping(lab, 20, order=order, settings=settings) as pump:
         (batch,) = taken(lab, pump, 20)
@@ -154,7 +154,9 @@ def test_wrong_index_or_error_is_refused(lab):
 
 
 @ORDERS
-def test_retry_later_uses_no_attempt_and_keeps_the_batch_together(lab, order):
+def test_retry_later_does_not_count_as_an_attempt_and_keeps_the_batch_together(
+    lab, order
+):
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
         at = lab.now
@@ -197,7 +199,7 @@ def test_final_failure_goes_to_the_policy(lab, order, then):
 
 
 @pytest.mark.contract("W5", "W7")
-def test_slow_sink_delays_no_batch(lab):
+def test_slow_sink_does_not_delay_batches(lab):
     letters, reported, fails = [], [], [OSError()]
 
     def sink(record, _failure):
@@ -253,7 +255,7 @@ def test_rebalance_waits_for_at_most_one_dead_letter(lab):
 
 
 @pytest.mark.contract("W10")
-def test_dead_letters_that_have_not_started_delay_no_hold(lab):
+def test_dead_letters_that_have_not_started_do_not_delay_a_hold(lab):
     letters, sink = slow_letters(lab)
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 4, 2, reading=reading, dead_letter=sink) as pump:
@@ -637,7 +639,7 @@ class RaisingOnce(SafeConsumer):
 @pytest.mark.contract("W4", "W5")
 @pytest.mark.parametrize("read", [0, 1])
 def test_records_of_a_first_poll_that_raises_are_read_again(lab, read):
-    """The program may have read some records before it lends the consumer to the pump."""
+    """The program may have read some records before it passes the consumer to the pump."""
     lab.topic("t", 1, records=3)
     reading = RaisingOnce("t", **lab.settings(group_id=GROUP, max_poll_records=1))
     if read:
@@ -792,7 +794,7 @@ def refuse_first(record):
 
 
 @ORDERS
-def test_waiting_dead_letter_keeps_no_batch_in_memory(lab, order):
+def test_waiting_dead_letter_does_not_keep_its_batch_in_memory(lab, order):
     """The program reports the error in the call that has the batch, and returns."""
     batches = []
 
@@ -822,7 +824,7 @@ def test_waiting_dead_letter_keeps_no_batch_in_memory(lab, order):
         assert pump.held_records == 1
 
 
-def test_ended_pump_keeps_no_frame_of_its_program(lab):
+def test_ended_pump_does_not_reference_a_frame_of_its_program(lab):
     class Mine:
         pass
 

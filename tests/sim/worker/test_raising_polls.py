@@ -1,4 +1,4 @@
-"""W4, P18: the worker reads the records of a poll that raises again, after seeks too."""
+"""W4, P18: if a poll raises, its records are read again, even after seeks."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from safeconsumer import Pump, SafeConsumer
 from tests.sim.lab import GROUP
 from tests.sim.worker.working import OFTEN, committed, put, taken
 
-DONE, END = 6, 30  # of each partition: the committed offset, and the end of the log
+DONE, END = 6, 30  # the committed offset and the log end of each partition
 
 
 class Scripted(SafeConsumer):
@@ -16,7 +16,7 @@ class Scripted(SafeConsumer):
     A consumer whose next poll follows a script, and then raises.
 
     Attributes:
-        script: the steps of the next poll; None: polls are not changed.
+        script: the steps of the next poll; None leaves polls unchanged.
     """
 
     script = None
@@ -89,7 +89,9 @@ def test_records_from_the_last_seek_are_read_again_if_its_poll_raises(
             reading.pause("t", owner="ops")
             for tp in both:
                 put(lab, tp, *["x"] * (END - DONE))
-            lab.sleep(1.0)  # the fetches that were sent before the pause are answered
+            lab.sleep(
+                1.0
+            )  # until the fetches that were sent before the pause are answered
             reading.script = [flows, *script(step)]
             lab.until(pump.turn)
 
@@ -100,10 +102,12 @@ def test_records_from_the_last_seek_are_read_again_if_its_poll_raises(
 
 
 def first_offsets(lab, reading):
-    """Return the offset of the first record that later polls return of each partition."""
+    """Return, by partition, the offset of the first record that later polls return."""
     found = {}
     polls = [reading.poll(1000)]
-    for tp in lab.partitions("t"):  # a seek to the end has found the end before
+    for tp in lab.partitions(
+        "t"
+    ):  # the poll above has already resolved a seek to the end
         put(lab, tp, "last")
     while len(found) < 2 and len(polls) < 50:
         for tp, records in polls[-1].items():

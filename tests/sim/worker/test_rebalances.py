@@ -73,7 +73,9 @@ def test_rebalances_beside_a_full_worker_lose_no_record(lab, protocol):
     assert (first.worker.stats().leaked, first.stop().committed) == (0, True)
     seen = times(handler)
     assert {*seen} == set(itertools.product(range(4), range(60)))
-    assert sum(seen.values()) - 240 <= 4 * 4  # concurrency, at each revocation
+    assert (
+        sum(seen.values()) - 240 <= 4 * 4
+    )  # at most ``concurrency`` records at each of four revocations
     assert lab.running() == []
 
 
@@ -135,7 +137,7 @@ def test_lost_membership_in_a_drain_names_uncommitted_partitions(lab, protocol):
 
 
 def working_on_two_topics(lab, protocol, **settings):
-    """Start a worker with a pattern, and with an uncommitted record of each topic."""
+    """Start a worker that subscribes by a pattern; each topic has an uncommitted record."""
     for name in ("day-0", "day-1"):
         put(lab, *lab.topic(name, 1), "")
     handler = Handler(lab)
@@ -149,7 +151,7 @@ def working_on_two_topics(lab, protocol, **settings):
 @pytest.mark.contract("W1", "W6")
 @in_both_ways
 @simulated(seeds=1, nightly=5)
-def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
+def test_deleted_topic_does_not_delay_other_topics(lab, protocol):
     """A join need not wait for the deleted topic's offsets: they can never be committed."""
     run, handler = working_on_two_topics(lab, protocol, metadata_max_age_ms=300)
     lab.cluster.delete_topic("day-1")
@@ -167,7 +169,7 @@ def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
 @pytest.mark.contract("W1", "W6")
 @in_both_ways
 @simulated(seeds=1, nightly=5)
-def test_deleted_topic_that_is_held_keeps_no_join_waiting(lab, protocol):
+def test_deleted_topic_that_is_held_does_not_delay_a_join(lab, protocol):
     """No fetch shows the deletion, so the commit requests the ids of held topics."""
     run, _ = working_on_two_topics(lab, protocol)
     run.consumer.pause("day-1", owner="ops")
@@ -312,7 +314,7 @@ def test_killed_or_frozen_member_loses_no_record(lab, fate):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_transaction_markers_add_no_lag(lab, isolation):
+def test_transaction_markers_do_not_add_to_the_lag(lab, isolation):
     (tp,) = lab.topic("t")
     writer = KafkaProducer(**lab.connection, transactional_id="t")
     writer.init_transactions()
@@ -414,7 +416,7 @@ def test_idle_ownership_is_committed(lab, protocol):
 
 
 @pytest.mark.contract("W12")
-def test_first_record_that_stops_the_worker_is_not_skipped(lab):
+def test_first_record_whose_failure_stops_the_worker_is_not_skipped(lab):
     filled(lab, 2, "before")
     latest = quick(auto_offset_reset="latest")
     run = Working(lab, Handler(lab, bad=ValueError), retry=ONCE, settings=latest)
@@ -554,7 +556,7 @@ def test_idle_worker_continues_at_the_end_of_a_cut_log(lab):
 
 
 @pytest.mark.contract("W12", "P16")
-def test_deleted_floor_skips_no_record(lab):
+def test_worker_starts_at_the_first_record_after_a_deleted_floor(lab):
     (tp,) = lab.topic("t", 1, records=10)
     commit_at(lab, tp, 1)
     lab.cluster.delete_before("t", 0, 7)

@@ -171,7 +171,7 @@ def test_worker_reads_a_topic_that_is_created_later_from_its_start(
 )
 @simulated(seeds=1, nightly=5)
 def test_worker_reads_a_topic_that_existed_before_it_from_its_end(lab, how, before):
-    """The broker names the subscribed topics after the worker has begun."""
+    """The broker names the subscribed topics only after the worker has started."""
     (tp,) = filled(lab, 1, *OLD)
     lab.topic("u", 1)
     handler = Handler(lab)

@@ -25,7 +25,7 @@ TWICE = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
 
 
 def spoiled(lab):
-    """Create two partitions, one of which has a broken batch among good records."""
+    """Create two partitions; return the one that has a broken batch among good records."""
     bad, good = lab.topic("t", 2, records=2)
     corrupt(lab, bad, 3)
     lab.append(bad, 2, first=5)
@@ -253,7 +253,7 @@ def test_deserializer_is_called_by_one_thread_at_a_time(lab, given, batch):
 def test_deserializer_shared_by_two_workers_is_called_by_one_thread_at_a_time(
     lab, executor
 ):
-    """Each consumer has a different object, as each access makes another bound method."""
+    """The consumers have different objects, because each access creates a bound method."""
     filled(lab, 2, *VALUES)
     shared = Stateful(lab)
     seen = []

@@ -36,7 +36,7 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 @pytest.mark.contract("W2", "W4")
 @in_both
-def test_handlers_slower_than_max_poll_interval_evict_no_member(lab, executor):
+def test_handler_slower_than_max_poll_interval_does_not_evict_its_member(lab, executor):
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 7})
     more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}

@@ -17,7 +17,7 @@ from tests.sim.reading import COOPERATIVE, EAGER
 
 UNKNOWN_MEMBER = 25  # the error for a heartbeat of a former member
 UNKNOWN_TOPIC = 3
-LOADING = 14  # the coordinator loads its offsets, as after it has moved
+LOADING = 14  # the coordinator loads its offsets, as it does after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
 NOT_LEADER_OR_FOLLOWER = 6
 SOON = Retry(attempts=2, first=0.01, jitter=False)
@@ -132,7 +132,7 @@ class Handler:
                 await asyncio.sleep(seconds)
 
     def _steps(self, given, context):
-        """Yield how many seconds to sleep, for one record or for each of a batch."""
+        """Yield the seconds to sleep, for one record or for each record of a batch."""
         errors = {}
         is_batch = isinstance(given, list)
         for index, record in enumerate(given if is_batch else [given]):

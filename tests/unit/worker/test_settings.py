@@ -239,6 +239,12 @@ def test_invalid_options_are_refused(kind, settings):
         kind(**settings)
 
 
+def test_error_of_a_ratio_names_the_allowed_numbers():
+    with pytest.raises(WorkerSettingError, match=r"max_ratio must be .* from 0 to 1"):
+        DeadLetter(producer=SENDS, topic="t", max_ratio=1.5)
+    assert DeadLetter(producer=SENDS, topic="t", max_ratio=1).max_ratio == 1
+
+
 def test_all_options_are_in_the_signature_with_their_defaults():
     worker, pump, run = map(inspect.signature, (Worker, Pump, run_worker))
     assert [*worker.parameters][:2] == ["consumer", "handle"]
