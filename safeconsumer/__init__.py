@@ -1,4 +1,4 @@
-"""A drop-in ``KafkaConsumer`` whose pauses hold through rebalances."""
+"""A drop-in ``KafkaConsumer`` whose pauses survive rebalances."""
 
 from importlib import import_module
 from types import ModuleType
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.10.0"
 
-# The names that most programs use; ``errors``, ``holds`` and ``worker`` have more.
+# The names that most programs use; ``errors``, ``holds`` and ``worker`` export more.
 __all__ = [
     "ALL",
     "Batch",
@@ -61,9 +61,9 @@ __all__ = [
 ]
 
 
-# Maps each public name outside ``worker`` to its module. A module is imported when its
-# name is first used, because pytest loads our plugin, and this package with it, in
-# every project that has safeconsumer installed. The plugin must not import
+# Maps each public name outside ``worker`` to its module. A module is imported only when
+# a name from it is first used: in every project that has safeconsumer installed, pytest
+# loads our plugin, and with it this package, and the plugin must not import
 # kafka-python.
 _HOMES = {
     "ALL": "holds.scope",

@@ -1,4 +1,4 @@
-"""Runs the command as ``python -m safeconsumer``, even if its script is not in PATH."""
+"""Runs the command line as ``python -m safeconsumer``, even if the script is not in PATH."""
 
 from safeconsumer.cli.main import main
 

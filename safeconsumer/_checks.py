@@ -8,21 +8,22 @@ from safeconsumer.errors.base import WorkerSettingError
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number in the range of a float, not a bool."""
+    """Return whether a value is a finite number that fits in a float, and is not a bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    # isfinite() raises for integers beyond every float. NaN fails this comparison.
+    # math.isfinite() raises for integers that do not fit in a float. NaN fails this
+    # comparison.
     return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number
 
 
 def positive(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """Accept only a number of seconds above 0."""
+    """Accept only a number above 0."""
     if not is_number(value) or value <= 0:  # type: ignore[operator]  # it is a number
         message = f"{attribute.name} must be a finite number above 0, not {value!r}"
         raise WorkerSettingError(message)
 
 
 def not_negative(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """Accept only a number of seconds that is 0 or more."""
+    """Accept only a number that is 0 or more."""
     if not is_number(value) or value < 0:  # type: ignore[operator]  # it is a number
         message = f"{attribute.name} must be a finite number, 0 or more, not {value!r}"
         raise WorkerSettingError(message)

@@ -2,9 +2,9 @@
 Distinguishes a signal handler's exception from a failure of the interrupted code.
 
 A SIGALRM handler that enforces a time limit may raise an ``Exception`` at any line of
-the program, even inside a deserializer, a hook or a pattern. A poll survives failures
-of that code, or raises them later, but a handler's exception must propagate
-immediately.
+the program, even inside a deserializer, a hook, or the matching of a pattern. A poll
+survives failures of such code, or raises them later. A signal handler's exception,
+however, must propagate immediately.
 """
 
 from inspect import CO_VARARGS
@@ -14,10 +14,11 @@ from types import FrameType, TracebackType
 
 def is_from_handler(error: BaseException) -> bool:
     """
-    Return whether a Python signal handler, or a function it called, raised the error.
+    Return whether a signal handler, or a function that it called, raised the error.
 
-    Python passes the interrupted frame to the handler, and that frame is also the
-    handler's caller. No other function is passed its caller's frame.
+    Python passes the interrupted frame to the handler, and in the traceback that frame
+    is also the handler's caller. No other function gets its caller's frame as an
+    argument.
     """
     frames = _frames(error.__traceback__)
     return any(_is_given(called, caller) for caller, called in pairwise(frames))

@@ -6,19 +6,19 @@ import threading
 
 class InterruptibleEvent:
     """
-    An event that leaves no lock held when a wait is interrupted.
+    An event that does not leave a lock held when a wait is interrupted.
 
     ``threading.Event`` acquires a lock in Python code. If a signal handler raises right
     after that, the lock stays held, and the thread that sets the event waits for the
-    lock forever. A handler that sets the event itself deadlocks with its own thread. If
-    the handler raises while ``Condition.wait`` reacquires the lock, the caller gets
-    ``RuntimeError`` instead of the handler's exception. In this class each wait blocks
-    in C on a lock of its own, so the handler's exception propagates and leaves no
-    shared lock held.
+    lock forever. If the handler itself sets the event, it may deadlock with its own
+    thread. If the handler raises while ``Condition.wait`` reacquires the lock, the
+    caller gets ``RuntimeError`` instead of the handler's exception. In this class each
+    wait blocks in C, on a separate lock. A handler's exception therefore propagates,
+    and leaves no shared lock held.
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
     2. :meth:`set` sets the event, and then releases the registered locks. Therefore
-       ``set`` sees the wait, or the wait sees that the event is set, or both.
+       ``set`` finds the registered lock, or the wait finds the event set, or both.
 
     Thread rules: any thread and any signal handler may call every method.
     """
@@ -42,7 +42,7 @@ class InterruptibleEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         """
-        Wait until the event is set, or for a timeout in seconds; None is no limit.
+        Wait until the event is set, or until a timeout in seconds; None means no limit.
 
         Returns:
             Whether the event is set.
@@ -59,5 +59,5 @@ class InterruptibleEvent:
 
 
 def _limited(seconds: float | None) -> float:
-    # A lock's acquire() interprets -1 as no limit.
+    # acquire() interprets -1 as no limit.
     return -1 if seconds is None else min(max(0.0, seconds), threading.TIMEOUT_MAX)

@@ -1,4 +1,4 @@
-"""Defines ``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
+"""Defines ``SafeConsumer``: a ``KafkaConsumer`` whose pauses survive rebalances."""
 
 import math
 import os
@@ -56,34 +56,35 @@ class SafeConsumer(UpstreamConsumer):
     A drop-in ``kafka.KafkaConsumer`` that delivers no records of held partitions.
 
     A *hold* is one owner's request to keep a partition, a topic, the topics that match
-    a pattern, or the whole consumer quiet (:meth:`pause`). A partition flows when no
-    hold covers it.
+    a pattern, or the whole consumer quiet (see :meth:`pause`). A partition's records
+    are delivered when no hold covers it.
 
     Args:
         topics: the topics to subscribe to, as in kafka-python.
-        start_paused: hold the whole consumer before the first poll; :meth:`resume_all`
-            lifts that hold.
-        default_lifetime: the lifetime of holds that are placed without one. With None,
-            plain pauses end as :meth:`pause` describes, and other holds last until they
-            are resumed.
+        start_paused: whether to hold the whole consumer before the first poll;
+            :meth:`resume_all` lifts that hold.
+        default_lifetime: the lifetime of holds that are placed without one. If it is
+            None, plain pauses end as described in :meth:`pause`, and other holds last
+            until they are resumed.
         parked_max_bytes: how much fetched data of quiet partitions to keep until they
-            are resumed, in bytes as received from the broker; beyond this limit the
-            oldest data is dropped and later fetched again.
-        decoder: the decoder of record batches: ``compiled`` (a fifth of the CPU time),
-            ``python`` (kafka-python's own), or ``auto``, the compiled one if it is
-            installed.
-        control: a :class:`~safeconsumer.Control` makes this member obey operator and
-            group holds that are kept in Kafka. With None no control thread starts.
+            are resumed, in bytes as received from the broker. Beyond this limit the
+            oldest data is dropped, and fetched again later.
+        decoder: the decoder for record batches: ``compiled``, which needs a fifth of
+            the CPU time; ``python``, which is kafka-python's own; or ``auto``, which is
+            the compiled one if it is installed.
+        control: a :class:`~safeconsumer.Control`, with which this member obeys the
+            holds that operators and the group keep in Kafka; None to start no control
+            thread.
         pause_handover: with ``assignor``, a partition that is paused here stays paused
-            on its next owner (KAFKA-13463); a pause of everything assigned is not
-            handed over. With ``off``, no pause is handed over.
-        journal: a folder in which to record this consumer's actions for ``safeconsumer
-            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` that no other
-            consumer uses.
-        hooks: functions that are called with every event (``safeconsumer.events``) on
-            any thread, and must be quick. An ``Exception`` from a hook is counted in
-            :attr:`hook_failures` and does not affect the consumer;
-            ``KeyboardInterrupt`` and ``SystemExit`` are raised once all hooks have
+            on its next owner (KAFKA-13463); whole pauses of a topic are not handed
+            over. With ``off``, no pauses are handed over.
+        journal: a folder in which this consumer's actions are recorded for
+            ``safeconsumer audit``; or a ``safeconsumer.journal.writer.JournalWriter``
+            that no other consumer uses.
+        hooks: functions that are called with every event (see ``safeconsumer.events``),
+            on any thread; they must return quickly. An ``Exception`` from a hook is
+            counted in :attr:`hook_failures` and does not affect the consumer.
+            ``KeyboardInterrupt`` and ``SystemExit`` are raised when all hooks have
             received the event.
         log: whether to log events, with structlog if it is configured, otherwise with
             the standard logger ``safeconsumer``.
@@ -92,15 +93,15 @@ class SafeConsumer(UpstreamConsumer):
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not supported.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
-            argument is not acceptable.
+        argument is not valid.
         KafkaConfigurationError: kafka-python rejects one of its settings, or
             ``auto_offset_reset`` is unknown.
         MissingExtraError: ``decoder`` is ``"compiled"``, but this installation was
             built without that decoder; the message has the install command.
-        JournalError: the folder of ``journal`` is not writable. Later calls raise this
-            error if a write to the journal failed.
-        ControlTopicError: the settings of a topic of ``control`` would let Kafka delete
-            holds.
+        JournalError: the ``journal`` folder is not writable. Later calls raise this
+            error if they cannot write to the journal.
+        ControlTopicError: the settings of one of ``control``'s topics would let Kafka
+            delete holds.
 
     If the constructor raises, it leaves no thread running.
 
@@ -175,7 +176,7 @@ class SafeConsumer(UpstreamConsumer):
             with closed_if_constructor_fails(self):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
-            # If a later step fails, upstream's consumer must be closed.
+            # If a later step fails, upstream's part of the consumer must be closed.
             undo.callback(super().close, autocommit=False, timeout_ms=0)
             self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
             self._safe_make_calls(default_lifetime)
@@ -233,25 +234,25 @@ class SafeConsumer(UpstreamConsumer):
         *,
         start_paused: bool,
     ) -> None:
-        # Make the first calls that a program would make; the consumer is complete now.
+        # The consumer is complete now. Makes the first calls that a program would make.
         if self._safe_journal is not None:
             self._safe_journal.begin(self)
         if control is not None:
             undo.callback(self._safe_attach(control).close)
-        # Bypass a subclass's overrides, because the subclass is not set up yet.
+        # A subclass's overrides are bypassed, because the subclass is not set up yet.
         if start_paused:
             SafeConsumer.pause_all(self, reason="start_paused")
         if topics:
             SafeConsumer.subscribe(self, topics=topics)
 
-    @cached_property  # a subclass may set this, unlike a property
+    @cached_property  # a subclass may set this attribute, unlike a property
     def decoder(self) -> str:
-        """The record batch decoder in use, ``"compiled"`` or ``"python"``."""
+        """The record batch decoder that is in use: ``"compiled"`` or ``"python"``."""
         return self._safe_decoder
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """How often each hook has raised, by its ``repr``; any thread may read this."""
+        """How many times each hook has raised, by its ``repr``. Any thread may read this."""
         return dict(self._safe_ledger.dispatcher.failures)
 
     # ------------------------------------------------------------ records
@@ -263,20 +264,21 @@ class SafeConsumer(UpstreamConsumer):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """
-        Return records of partitions that no hold covers when the call returns.
+        Return records of partitions that are not held when the call returns.
 
-        Otherwise the call behaves like kafka-python's ``poll``. If everything assigned
-        is quiet when the call starts, partitions gained during the call stay quiet
-        until it returns (KAFKA-13463). If the call raises, for example because of a
-        signal handler, the next call returns the records that this call had taken, in
-        order. :meth:`wakeup` interrupts the wait.
+        Otherwise the call behaves like kafka-python's ``poll``. If all assigned
+        partitions are quiet when the call starts, partitions that are gained during the
+        call stay quiet until it returns (KAFKA-13463). If the call raises, for example
+        because of a signal handler, the next call returns the records that this call
+        had already taken, in order. :meth:`wakeup` interrupts the wait.
 
         Raises:
             ConcurrentPollError: another thread is polling or iterating, a hook polls
                 while it handles an event, or a ``Worker`` or ``Pump`` is using the
                 consumer.
             ForkedConsumerError: the consumer was created in another process.
-            FencedInstanceIdError: another member took over the ``group_instance_id``.
+            FencedInstanceIdError: another member has taken over the
+                ``group_instance_id``.
             JournalError: a write to the ``journal`` failed.
         """
         return self._safe_polling.poll(
@@ -295,16 +297,18 @@ class SafeConsumer(UpstreamConsumer):
 
     def __next__(self) -> ConsumerRecord:
         """
-        Return the next record, waiting up to ``consumer_timeout_ms`` for it.
+        Return the next record; wait for it up to ``consumer_timeout_ms``.
 
         Raises:
-            StopIteration: after that time, or when the consumer is closed.
+            StopIteration: the time has passed, or the consumer was closed.
             ConcurrentPollError: another thread is polling or iterating.
         """
-        # Tracing, for example, wraps upstream's method and must see every record.
+        # A tracing tool, for example, may have wrapped upstream's method, and must see
+        # every record.
         is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
-            # A running iterator never waits, so its records need no new deadline.
+            # A running iterator never waits, so the deadline need not be set for each
+            # record.
             running = self._iterator
             if running is not None and not is_wrapped and not self._closed:
                 for record in running:
@@ -325,15 +329,15 @@ class SafeConsumer(UpstreamConsumer):
 
     def wakeup(self) -> None:
         """
-        Make a waiting ``poll`` return immediately with the records that it has.
+        Make a waiting ``poll`` return immediately, with the records that it has so far.
 
-        If no ``poll`` is under way, the next one returns immediately, whatever its
-        timeout; several calls before that ``poll`` count as one. An iteration yields
-        the records of its last poll and raises ``StopIteration`` where it would poll
-        again; the program may then go on iterating. A rebalance that the ``poll`` was
-        waiting for continues, and the next ``poll`` finishes it. ``wakeup`` does not
-        interrupt listeners, commits (not even in a ``poll``) or other calls that wait.
-        It takes no lock.
+        If the program is not in a ``poll``, the next one returns immediately, whatever
+        its timeout is; several calls before that ``poll`` count as one. An iteration
+        yields the records of its last poll, and raises ``StopIteration`` when it would
+        have to poll again. The program may then continue to iterate. If the ``poll``
+        was waiting for a rebalance, the rebalance continues, and the next ``poll``
+        finishes it. ``wakeup`` does not interrupt listeners, commits (not even in a
+        ``poll``) or other calls that wait. The call takes no lock.
         """
         self._fetcher.wakeup.ask()
         self._fetcher.wake()
@@ -349,21 +353,21 @@ class SafeConsumer(UpstreamConsumer):
         lifetime: Lifetime | None = None,
     ) -> None:
         """
-        Hold the targets; after the call has returned, none of their records arrive.
+        Hold the targets; once the call has returned, their records are not delivered.
 
-        A hold lasts until its owner resumes it, through rebalances, lost membership and
-        changed subscriptions; only a plain pause (partitions, owner ``app``, no
+        A hold lasts until its owner resumes it, through rebalances, lost memberships
+        and changed subscriptions. Only a plain pause (partitions, owner ``app``, no
         ``lifetime``) ends earlier, when a join or ``assign`` leaves its partition out.
-        The call returns nothing, and if it raises, nothing has changed. It does not
-        touch positions, commits or other holds. A partition that several holds cover
-        flows only when all of them are lifted.
+        The call returns nothing; if it raises, nothing has changed. It does not affect
+        positions, commits or other holds. If several holds cover a partition, its
+        records are delivered only when all of these are lifted.
 
         Targets need not be assigned yet. If the targets are all partitions of a topic
-        that one call of :meth:`assignment` returned, partitions of the topic that are
-        gained later are paused, too, until the next ``resume`` by ``app``. Placing a
-        hold again replaces its reason, lifetime and duration, but a plain pause never
-        shortens another hold. Without targets, or on a closed consumer, nothing is
-        held.
+        that one call of :meth:`assignment` returned, this is a *whole pause*:
+        partitions of the topic that are gained later are paused, too, until the next
+        ``resume`` by ``app``. Placing a hold again replaces its reason, lifetime and
+        duration, but a plain pause never shortens another hold. Without targets, or on
+        a closed consumer, the call has no effect.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
@@ -372,19 +376,19 @@ class SafeConsumer(UpstreamConsumer):
             owner: the name under which the hold is kept; only a ``resume`` with the
                 same owner lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.
-            for_: seconds, or a timedelta, until the hold expires. It never expires
-                early, and it expires at the latest when the consumer next checks, as
-                every ``poll`` does.
+            for_: seconds, or a timedelta, until the hold expires. The hold never
+                expires early, and has expired when the consumer next checks, as every
+                ``poll`` does.
             lifetime: the event that ends the hold without a resume; by default the
                 consumer's ``default_lifetime``.
 
         Raises:
             TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a text or pattern is not acceptable.
+            ScopeSyntaxError: a text or pattern is not valid.
             NotConsumedError: a target cannot belong to this consumer;
                 ``IllegalTargetError``, a subclass of both, if its name or number is not
-                legal in Kafka.
-            HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+                valid in Kafka.
+            HoldSettingError: the owner, reason, duration or lifetime is not valid.
         """
         self._safe_hold_calls.place(
             targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
@@ -395,22 +399,23 @@ class SafeConsumer(UpstreamConsumer):
         Lift this owner's holds of exactly these targets.
 
         A hold of a wider scope, or of another owner, stays in force. A ``resume`` by
-        ``app``, whatever its targets, also ends pauses of everything that is assigned,
-        and plain pauses of partitions that are not assigned. Resuming a target that is
-        not held is not an error. If the consumer has kept data of a partition that now
-        flows, a ``poll`` that is waiting on another thread returns that data.
+        ``app``, whatever its targets are, also ends whole pauses, and plain pauses of
+        partitions that are not assigned. Resuming a target that is not held is not an
+        error. If the consumer has kept data of a partition that is no longer quiet, a
+        ``poll`` that is waiting on another thread returns that data.
 
         Args:
-            targets: as :meth:`pause` takes them.
-            owner: the owner of the holds; not an operator or a group.
+            targets: the same kinds of targets as for :meth:`pause`.
+            owner: the owner of the holds; must not be an operator or a group.
 
         Returns:
-            The holds that still cover the targets or parts of them. If there are none,
-            the targets flow, except partitions that wait at a gate (:meth:`explain`).
+            The holds that still cover the targets, or parts of them. If there are none,
+            records of the targets are delivered, except from partitions that wait at a
+            gate (see :meth:`explain`).
 
         Raises:
             TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :meth:`pause`.
-            HoldSettingError: the owner is not acceptable, or is reserved for operators.
+            HoldSettingError: the owner is not valid, or is reserved for operators.
         """
         return self._safe_hold_calls.lift(targets, owner)
 
@@ -422,21 +427,21 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None = None,
         lifetime: Lifetime | None = None,
     ) -> None:
-        """Hold the whole consumer, now and later; arguments as for :meth:`pause`."""
+        """Hold the whole consumer, now and later. Arguments are as for :meth:`pause`."""
         self._safe_hold_calls.place(
             (ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime
         )
 
     def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
-        Lift every hold of this owner: of partitions, topics, patterns and everything.
+        Lift all holds of this owner: of partitions, topics, patterns and everything.
 
         Returns:
-            The holds of other owners. If there are none, everything flows except
-            partitions that wait at a gate.
+            The holds of other owners. If there are none, records of all partitions are
+            delivered, except from partitions that wait at a gate.
 
         Raises:
-            HoldSettingError: the owner is not acceptable, or is reserved for operators.
+            HoldSettingError: the owner is not valid, or is reserved for operators.
         """
         self._safe_hold_calls.lift_all(owner)
         return self.holds()
@@ -449,13 +454,13 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None = None,
     ) -> AbstractContextManager[None]:
         """
-        Hold the targets for a block, under a new owner name unless ``owner`` is given.
+        Hold the targets in a ``with`` block; by default under a new owner name.
 
         The hold lasts for the whole block, through any rebalance, and is lifted however
         the block ends. Arguments and errors are those of :meth:`pause`. Without targets
         the call raises ``HoldSettingError``, because nothing would be held in the
-        block. An ``owner`` that already holds a target is refused, too, because the end
-        of the block would lift that hold.
+        block. The call is also refused if ``owner`` already holds a target, because the
+        end of the block would lift that hold.
         """
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_
@@ -465,14 +470,14 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that an owner has paused.
 
-        The default owner is the application, with its pauses of single partitions,
-        topics, patterns or everything, and those that a previous owner handed over.
-        Programs written for kafka-python call this method without ``owner``.
+        By default these are the application's pauses: of single partitions, topics,
+        patterns or everything, and those that a previous owner of a partition handed
+        over. Programs written for kafka-python call this method without ``owner``.
         :meth:`quiet` also returns partitions that only other owners' holds or a gate
-        keep quiet. After ``resume(*paused())`` no plain pause of the application is
-        left that could take effect later. The result has the same objects as
-        :meth:`assignment`, so a ``pause`` of all partitions of a topic pauses the
-        topic.
+        keep quiet. After ``resume(*paused())`` there is no plain pause of the
+        application that could take effect later. The result contains the same objects
+        as :meth:`assignment`, so that a ``pause`` of all partitions of a topic is a
+        whole pause of the topic.
 
         Args:
             owner: the owner, for example the ``owner`` of a hold from :meth:`holds`.
@@ -484,20 +489,19 @@ class SafeConsumer(UpstreamConsumer):
 
     def quiet(self) -> set[TopicPartition]:
         """
-        Return the assigned partitions that a hold or a closed gate covers, and no others.
+        Return exactly those assigned partitions that a hold or a closed gate covers.
 
         ``resume(*quiet())`` lifts the application's holds of these partitions, and
         returns the holds that still cover them; :meth:`explain` returns the reasons.
-        The result has the same objects as :meth:`assignment`, like that of
-        :meth:`paused`.
+        Like :meth:`paused`, this method returns the same objects as :meth:`assignment`.
         """
         return self._safe_hold_calls.quiet()
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold, even if it covers no partition that is assigned here now.
+        Return all holds, even those that cover no currently assigned partition.
 
-        A strict hold beneath a plain pause by the same owner comes right after that
+        If a strict hold is beneath a plain pause of the same owner, it follows that
         pause.
         """
         return self._safe_ledger.every_hold()
@@ -506,9 +510,9 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the reasons why a partition is quiet, one line per hold.
 
-        A line names the hold's scope, owner, reason, start and end (UTC). If the
-        partition flows, the result is empty. If nothing covers the partition and it is
-        not assigned here, the only line says so.
+        Each line contains the hold's scope, owner, reason, start and expiry (UTC). If
+        the partition is not quiet, the result is empty. If nothing covers the partition
+        and it is not assigned here, a single line says so.
         """
         scope = arguments.partition_of(tp)
         view = self._safe_ledger.view()
@@ -522,18 +526,18 @@ class SafeConsumer(UpstreamConsumer):
         Assign partitions manually, as kafka-python does.
 
         Holds stay in force, except plain pauses of partitions that the call leaves out,
-        and pauses of everything that was assigned.
+        and whole pauses of topics.
 
         Raises:
-            TargetTypeError: a value is not a ``TopicPartition`` of a text and a whole
-                number; nothing was changed.
-            NotConsumedError: a hold was placed, before anything was subscribed or
-                assigned, on a target that is not among the partitions.
+            TargetTypeError: a value is not a ``TopicPartition`` with a topic name and a
+                whole number; nothing was changed.
+            NotConsumedError: before anything was subscribed to or assigned, a hold was
+                placed on a target that is not among the partitions.
             ConsumerInUseError: a ``Worker`` or ``Pump`` is using the consumer.
         """
         refuse_if_closed(self, "assign")
         self._subscription.refuse_other_end("assign")
-        if not partitions:  # upstream's rule
+        if not partitions:  # same rule as upstream
             self.unsubscribe()
             return
         for one in partitions:
@@ -557,12 +561,12 @@ class SafeConsumer(UpstreamConsumer):
         """
         Subscribe to topics or a pattern, as kafka-python does.
 
-        Holds stay in force, except plain pauses of partitions that the next join leaves
-        out.
+        Holds stay in force, except that the next join ends plain pauses of partitions
+        that it leaves out.
 
         Raises:
-            NotConsumedError: a hold that was placed before the first subscription or
-                assignment is on a topic that this subscription leaves out.
+            NotConsumedError: a hold was placed before the first subscription or
+                assignment, on a topic that this subscription leaves out.
             ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "subscribe")
@@ -590,33 +594,34 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_seek({partition: offset}, partial(super().seek, partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Seek to the start of partitions, or of all of them, as kafka-python does."""
+        """Seek to the start of these partitions, or of all of them, as kafka-python does."""
         moved = dict.fromkeys(partitions or self.assignment())
         self._safe_seek(moved, partial(super().seek_to_beginning, *partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Seek to the end of partitions, or of all of them, as kafka-python does."""
+        """Seek to the end of these partitions, or of all of them, as kafka-python does."""
         moved = dict.fromkeys(partitions or self.assignment())
         self._safe_seek(moved, partial(super().seek_to_end, *partitions))
 
     def _safe_seek(
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
-        # This comes first, since a metadata response may arrive right after the seek.
+        # note_seek() comes first, because a metadata response may arrive right after
+        # the seek.
         self._subscription.note_seek(moved)
         with self._safe_journaled(lambda it: it.seeking(moved)):
             self._safe_iteration.change_and_end(seek)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
-        # Seek back to a record that a poll has returned; the program does not call
-        # this.
+        # Seeks back to a record that a poll has returned. Only this package calls this
+        # method.
         with self._safe_journaled(lambda it: it.seeking({partition: offset})):
             seek = partial(self._subscription.go_back, partition, offset)
             self._safe_iteration.change_and_end(seek)
 
     def unsubscribe(self) -> None:
         """
-        Give up subscription and assignment, as kafka-python does.
+        Clear the subscription and the assignment, as kafka-python does.
 
         Holds stay in force, except plain pauses and holds that end with the assignment.
 
@@ -637,14 +642,15 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the currently assigned partitions.
 
-        A ``pause`` of all partitions that this method returned also pauses their topics
-        (see :meth:`pause`). The method takes no lock, so signal handlers may call it.
+        A ``pause`` of all partitions that this method has returned is a whole pause of
+        their topics (see :meth:`pause`). The method takes no lock, so signal handlers
+        may call it.
         """
-        if self._closed:  # upstream no longer changes the assignment
+        if self._closed:  # upstream no longer updates its assignment
             return set(self._subscription.assignment)
         return set(self._safe_hold_calls.assigned().values())
 
-    # the signature of upstream's method
+    # upstream's signature
     @wraps(UpstreamConsumer.partitions_for_topic, assigned=())
     def partitions_for_topic(self, topic: str, *args: Any, **kwargs: Any) -> set[int]:  # noqa: ANN401 - upstream's
         """Return the numbers of a topic's partitions, as kafka-python does."""
@@ -662,10 +668,10 @@ class SafeConsumer(UpstreamConsumer):
         self, partition: TopicPartition, timeout_ms: float | None = None
     ) -> int | None:
         """
-        Return the offset of the next record of a partition, as kafka-python does.
+        Return the offset of the next record in a partition, as kafka-python does.
 
-        Records that a ``poll`` under way on another thread has taken but not returned
-        do not count. In a rebalance listener the call works for partitions with a
+        If a ``poll`` on another thread has taken records but not returned yet, these do
+        not count. In a rebalance listener the call works for partitions that have a
         position.
         """
         known: int | None
@@ -696,17 +702,17 @@ class SafeConsumer(UpstreamConsumer):
         Commit offsets and wait for the result, as kafka-python does.
 
         Raises:
-            NotOwnedError: under :meth:`subscribe`, the commit names a partition that
+            NotOwnedError: under :meth:`subscribe`, the commit includes a partition that
                 this member does not own. Nothing was sent, and no offset was committed.
             CommitFailedError: kafka-python's error; the broker has ended the
-                membership, and this member does not know that yet.
+                membership, which this member had not noticed yet.
             CommitRefusedError: a ``Worker`` or ``Pump`` is using the consumer and makes
                 its commits.
-            BlockingCallInSignalHandlerError: a signal handler called ``commit``, which
-                would wait for the interrupted call.
+            BlockingCallInSignalHandlerError: a signal handler has called ``commit``,
+                which would wait for the interrupted call.
         """
-        # This check comes first, because the error of refuse_blocking() suggests
-        # commit_async(), which is refused, too.
+        # This check comes first: the error of refuse_blocking() would suggest
+        # commit_async(), which would be refused, too.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
@@ -719,8 +725,9 @@ class SafeConsumer(UpstreamConsumer):
         """
         Commit without waiting, as kafka-python does.
 
-        Under :meth:`subscribe` a commit that names a partition which this member does
-        not own sends nothing; the callback and the future receive a ``NotOwnedError``.
+        Under :meth:`subscribe`, nothing is sent if the commit includes a partition that
+        this member does not own; the callback and the future receive a
+        ``NotOwnedError``.
 
         Raises:
             CommitRefusedError: a ``Worker`` or ``Pump`` is using the consumer and makes
@@ -735,16 +742,17 @@ class SafeConsumer(UpstreamConsumer):
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, Any]:
         """
-        Return the first offset of each partition at or after a time, as kafka-python does.
+        Return partitions' first offsets at or after a timestamp, as kafka-python does.
 
         Args:
-            timestamps: milliseconds since 1970, by partition.
+            timestamps: for each partition, a timestamp in milliseconds since 1970.
             timeout_ms: milliseconds to wait; None for ``request_timeout_ms``.
 
         Raises:
-            TimestampError: a time is negative, or is not a number that Kafka accepts.
-            KafkaTimeoutError: kafka-python's error, which is also raised if a partition
-                does not exist.
+            TimestampError: a timestamp is negative, or is not a number that Kafka
+                accepts.
+            KafkaTimeoutError: kafka-python's error; also raised if a partition does not
+                exist.
         """
         refuse_blocking(self, "offsets_for_times")
         arguments.check_times(timestamps)
@@ -752,7 +760,7 @@ class SafeConsumer(UpstreamConsumer):
         found = super().offsets_for_times(dict(timestamps), timeout_ms)
         return found
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
@@ -765,8 +773,9 @@ class SafeConsumer(UpstreamConsumer):
             ConsumerInUseError: a ``Worker`` or ``Pump`` is using the consumer. A
                 ``Worker`` closes it after stopping, and a ``Pump`` then gives it back
                 to the program.
-            BlockingCallInSignalHandlerError: a signal handler called ``close``, which
-                would wait for the interrupted call; close after that call instead.
+            BlockingCallInSignalHandlerError: a signal handler has called ``close``,
+                which would wait for the interrupted call; close after that call
+                instead.
         """
         refuse_in_listener(self, "close")
         refuse_in_signal_handler(self, "close")
@@ -776,7 +785,7 @@ class SafeConsumer(UpstreamConsumer):
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._subscription.is_closing = True
         if self._safe_control is not None:
-            # Half of the timeout remains for leaving the group.
+            # Half of the timeout is kept for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
         with self._coordinator.reassigning():
             if until is not None:
@@ -785,9 +794,11 @@ class SafeConsumer(UpstreamConsumer):
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
                 self._safe_ledger.close()
-                # Upstream's close() leaves a thread and sockets if a listener raises.
+                # If a listener raises, upstream's close() leaves a thread running and
+                # sockets open.
                 self._client.close()
-                # If a poll is under way, it closes the fetcher when it ends.
+                # If another thread is polling, the poll closes the fetcher when it
+                # ends.
                 with suppress(ConcurrentPollError):
                     self._safe_iteration.alone(self._fetcher.close)
                 if self._safe_journal is not None:

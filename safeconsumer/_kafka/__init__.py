@@ -1,1 +1,1 @@
-"""Adapts kafka-python: the only package that uses its private names."""
+"""Adapts kafka-python; this is the only package that uses kafka-python's private names."""

@@ -1,10 +1,10 @@
 """
-Replaces the classes of a live ``KafkaConsumer``'s parts; no other module does so.
+Replaces the classes of the parts of a live ``KafkaConsumer``; no other module does.
 
-Upstream's constructor takes the classes of its parts from the globals of its module.
-These classes have no slots, so each live part can get our class, and then the
-attributes that our class needs. The replacement happens before the first ``subscribe``,
-when no join and no fetch can be in progress.
+Upstream's constructor looks up the classes of its parts in the globals of its module.
+These classes have no slots, so ``__class__`` of each live part can be set to our class,
+which then adds the attributes that it needs. The replacement happens before the first
+``subscribe``, when no join and no fetch can be in progress.
 """
 
 from kafka import KafkaConsumer
@@ -28,12 +28,12 @@ def adopt(
     *,
     hands_over: bool = False,
 ) -> None:
-    """Give the parts of a new consumer our classes; its constructor calls this once."""
-    # A cluster of any other class belongs to a user's own client.
+    """Set the classes of a new consumer's parts to ours; its constructor calls this once."""
+    # A cluster object of any other class belongs to a user's own client.
     if type(consumer._cluster) is ClusterMetadata:
         consumer._cluster.__class__ = PauseSafeCluster
     if not consumer.config["allow_auto_create_topics"]:
-        # kafka-python 3.0.12 does not pass this setting to the object that builds
+        # kafka-python 3.0.12 does not pass this setting on to the object that builds
         # requests.
         consumer._cluster.config["allow_auto_create_topics"] = False
     adopt_manager(consumer._manager)
@@ -53,7 +53,7 @@ def adopt(
     coordinator.prepare(consumer._fetcher.wakeup)
     if isinstance(consumer._cluster, PauseSafeCluster):
         consumer._cluster.on_answer = coordinator.note_answer
-    if hands_over:  # imported late: most consumers hand no pause over
+    if hands_over:  # imported late, because most consumers do not hand over pauses
         from safeconsumer._kafka.handover import hand_over  # noqa: PLC0415
 
         hand_over(coordinator)

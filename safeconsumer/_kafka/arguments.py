@@ -1,4 +1,4 @@
-"""Refuses wrong arguments of a consumer before the consumer does anything."""
+"""Refuses invalid arguments for a consumer before the consumer does anything."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def check_flags(**flags: object) -> None:
-    """Refuse any type but bool, because the text "false" from a file would be true."""
+    """Refuse any value but a bool, because a string such as "false" would count as true."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             message = f"{name} must be True or False, not {value!r}"
@@ -33,7 +33,7 @@ def check_flags(**flags: object) -> None:
 
 
 def check_handover(value: object, group_id: object) -> None:
-    """Refuse an unknown ``pause_handover``, or a handover without a group."""
+    """Refuse an unknown ``pause_handover`` value, or a handover without a group."""
     if value not in ("off", "assignor"):  # a list is not hashable
         message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
         raise HoldSettingError(message)
@@ -51,12 +51,12 @@ def check_parked_max_bytes(value: object) -> None:
         raise HoldSettingError(message)
 
 
-# The last two are kafka-python's old names for the first two.
+# The last two values are kafka-python's old names for the first two.
 _RESETS = frozenset({"earliest", "latest", "none", "smallest", "largest"})
 
 
 def check_reset(value: object) -> None:
-    """Refuse an unknown ``auto_offset_reset``, which kafka-python would treat as "none"."""
+    """Refuse an unknown ``auto_offset_reset``; kafka-python would treat it as "none"."""
     if str(value).lower() not in _RESETS:
         message = (
             f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {value!r}"
@@ -65,7 +65,7 @@ def check_reset(value: object) -> None:
 
 
 def check_assignable(one: object) -> None:
-    """Refuse anything but a ``TopicPartition`` with a topic name and a whole number."""
+    """Refuse any value but a ``TopicPartition`` with a topic name and a whole number."""
     is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
     if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
         message = (
@@ -80,7 +80,7 @@ _FIRST_TIME_TOO_LATE = 2**63
 
 
 def check_times(timestamps: Mapping[TopicPartition, float]) -> None:
-    """Refuse a time, in milliseconds since 1970, that Kafka does not accept."""
+    """Refuse a timestamp, in milliseconds since 1970, that Kafka does not accept."""
     for tp, time_ms in timestamps.items():
         if not 0 <= time_ms < _FIRST_TIME_TOO_LATE:
             message = (
@@ -100,7 +100,7 @@ def checked_hooks(hooks: object) -> tuple[Hook, ...]:
 
 
 def check_control(control: object) -> None:
-    """Refuse a value that cannot control a consumer."""
+    """Refuse a value of ``control`` that is not a ``Control``."""
     if control is not None and (
         isinstance(control, type) or not hasattr(control, "attach")
     ):
@@ -114,8 +114,9 @@ def scope_of(target: object) -> Scope:
 
     Raises:
         TargetTypeError: the target has another type.
-        ScopeSyntaxError: the target's text or pattern is not acceptable;
-            ``IllegalTargetError``, a subclass, if Kafka allows no such name or number.
+        ScopeSyntaxError: the target's text or pattern is not valid;
+            ``IllegalTargetError``, a subclass, if Kafka does not allow such a name or
+            number.
     """
     if isinstance(target, AssignedPartition) and target.scope is not None:
         return target.scope  # the scope was checked on assignment
@@ -135,7 +136,7 @@ def scope_of(target: object) -> Scope:
 
 def scopes_of(targets: Iterable[T]) -> dict[Scope, T | str]:
     """
-    Return the scopes of targets, each with its target; ``orders:0-2`` is three scopes.
+    Map the scopes of targets to the targets; ``orders:0-2`` stands for three scopes.
 
     Raises:
         TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :func:`scope_of`.
@@ -169,7 +170,7 @@ def _refuse_other_types(target: object) -> None:
     if isinstance(target, list | set | frozenset):
         message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
         raise TargetTypeError(message)
-    if type(target) is tuple:  # kafka-python accepts no plain tuple either
+    if type(target) is tuple:  # kafka-python does not accept a plain tuple either
         message = (
             f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
         )

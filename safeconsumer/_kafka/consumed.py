@@ -1,4 +1,4 @@
-"""Determines the topics that a consumer consumes, and refuses other targets."""
+"""Determines which topics a consumer consumes, and refuses other targets."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -20,11 +20,12 @@ Fits = Callable[[Scope], bool]
 
 class Consumed:
     """
-    The subscription, or the manual assignment.
+    A consumer's subscription or manual assignment.
 
-    Thread rules: any thread and a signal handler may call the methods. The handler may
-    have interrupted a thread that holds upstream's subscription lock, so the methods
-    only read attributes and copies, and call no upstream method that takes this lock.
+    Thread rules: any thread and a signal handler may call the methods. The signal
+    handler may have interrupted a thread that holds upstream's subscription lock. The
+    methods therefore read only attributes and copies, and call no upstream method that
+    takes this lock.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
@@ -36,7 +37,7 @@ class Consumed:
         return bool(self._subscription.subscription_type)
 
     def known_topics(self) -> Iterator[str]:
-        """Yield the currently known topics that this consumer would consume."""
+        """Return the currently known topics that this consumer consumes or may consume."""
         names = {tp.topic for tp in tuple(self._subscription.assignment)}
         names.update(self._subscription.subscription or ())
         if self.has_any() and not self._is_subscribed():
@@ -53,7 +54,7 @@ class Consumed:
         Without a subscription or a manual assignment, every target is allowed.
 
         Raises:
-            NotConsumedError: the message names the first such target.
+            NotConsumedError: there is such a target; the message names the first one.
         """
         assigned = self._subscription.assignment
         for scope in targets if self.has_any() else ():
@@ -64,7 +65,7 @@ class Consumed:
                 self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
-        """Return whether a topic may be consumed; without a subscription every topic may."""
+        """Return whether a topic may be consumed; any may, if nothing is consumed yet."""
         if not self.has_any():
             return True
         if not self._is_subscribed():
@@ -75,14 +76,14 @@ class Consumed:
         return topic in (self._subscription.subscription or ())
 
     def has(self, topic: str) -> bool:
-        """Return whether the topic is subscribed to, or a partition of it is assigned."""
+        """Return whether a topic is subscribed to, or one of its partitions is assigned."""
         return self.has_any() and self.may_have(topic)
 
     def reason_for_no_records(self) -> str | None:
         """
-        Return the reason why no record at all can arrive; None if records can.
+        Return why no records at all can arrive; None if they can.
 
-        One reason is that no topic exists, once the broker has reported that.
+        One possible reason is that no topic exists, once the broker has reported that.
         """
         if not self.has_any():
             return "no topic is subscribed to, and no partition assigned"
@@ -99,7 +100,7 @@ class Consumed:
         return None
 
     def _is_subscribed(self) -> bool:
-        # The same as upstream's partitions_auto_assigned(), which takes a lock.
+        # The same as upstream's partitions_auto_assigned(), but without taking a lock.
         return self._subscription.subscription_type in (
             SubscriptionType.AUTO_TOPICS,
             SubscriptionType.AUTO_PATTERN,
@@ -132,7 +133,8 @@ class EarlyHolds:
     """
     The holds that were placed while nothing was subscribed or assigned.
 
-    The next ``subscribe`` or ``assign`` checks each hold once, and must include its scope.
+    The next ``subscribe`` or ``assign`` must include the scope of each of these holds.
+    Each hold is checked once.
 
     Thread rules: any thread and a signal handler may call the methods; none takes a
     lock.
@@ -143,11 +145,11 @@ class EarlyHolds:
         self._keys: dict[HoldKey, None] = {}
 
     def note(self, keys: Iterable[HoldKey]) -> None:
-        """Remember holds for the check."""
+        """Remember holds, to check them later."""
         self._keys.update(dict.fromkeys(keys))
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
-        """Forget holds, so that no call checks these holds."""
+        """Forget holds, so that no call checks them."""
         for key in keys if self._keys else ():
             self._keys.pop(key, None)
 
@@ -157,8 +159,8 @@ class EarlyHolds:
         Check the remembered holds before the block changes what is consumed.
 
         Raises:
-            NotConsumedError: a hold does not fit the change. The next call checks all
-                holds again, as it does if the block raises.
+            NotConsumedError: the change does not include a hold's scope. The next call
+                checks all holds again; it also does so if the ``with`` block raises.
         """
         keys, holds = tuple(self._keys), self._ledger.view().holds
         for key in keys:
@@ -178,9 +180,10 @@ class RepeatedChange:
     """
     Changes the subscription or assignment, and repeats an interrupted change.
 
-    kafka-python makes such a change in several steps, and ignores a repeated call
-    because it detects no change. Therefore a change that a signal handler interrupted
-    is repeated from its start, before the next change or by the next ``poll``.
+    kafka-python makes such a change in several steps. If a call is interrupted between
+    two steps, kafka-python ignores a second call, because it detects no change.
+    Therefore a change that a signal handler has interrupted is repeated from the start,
+    before the next change or by the next ``poll``.
     """
 
     def __init__(self) -> None:
@@ -193,7 +196,7 @@ class RepeatedChange:
         try:
             change()
         except BaseException as error:
-            self._interrupted = change  # set first: another signal may arrive
+            self._interrupted = change  # set first, because another signal may arrive
             if isinstance(error, Exception) and not is_from_handler(error):
                 self._interrupted = None  # upstream refused the change
             raise
@@ -206,7 +209,7 @@ class RepeatedChange:
 
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    """Return the rule of ``assign``, that each named hold covers an assigned partition."""
+    """Return ``assign``'s rule: each hold by name must cover an assigned partition."""
 
     def fits(scope: Scope) -> bool:
         if not isinstance(scope, Partition | Topic):
@@ -218,10 +221,10 @@ def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
 
 def fits_subscription(topics: object, pattern: str | None) -> Fits:
     """
-    Return the rule of ``subscribe``, that each named hold is on a subscribed topic.
+    Return ``subscribe``'s rule: each hold by name must be on a subscribed topic.
 
-    Every hold fits a subscription that upstream will refuse, because upstream's error
-    is clearer.
+    The rule accepts every hold for a subscription that upstream will refuse, because
+    upstream's error is clearer.
     """
     is_list = isinstance(topics, Sequence) and not isinstance(topics, str)
 

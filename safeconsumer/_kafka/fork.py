@@ -1,4 +1,4 @@
-"""Calls functions in forked processes, and refuses the parent's consumers in them."""
+"""Calls functions in forked processes, and defines the error for the parent's consumers."""
 
 import os
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from safeconsumer.errors.kafka_python import ForkedConsumerError
 
 
 def run_in_child(action: Callable[[], object]) -> None:
-    """Call ``action`` in every process that is forked from this one, before other code."""
-    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    """Call ``action`` first in every process that is forked from this one."""
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
         os.register_at_fork(after_in_child=action)
 
 
 def forked_error() -> ForkedConsumerError:
-    """Make the error of a child process's call that needs the parent's threads."""
+    """Return the error for a call in a child process that needs the parent's threads."""
     return ForkedConsumerError(
         "this consumer was created before the process was forked, and its threads "
         "run only in the parent; create a consumer in the child process"

@@ -1,9 +1,9 @@
 """
-Hands a pause over to the partition's next owner in joins, as KAFKA-13463 suggests.
+Hands pauses over to a partition's next owner when members join (see KAFKA-13463).
 
-Each member sends the paused partitions when it joins, and the leader sends all of these
-partitions to every member. The marks follow the assignor's user data, ``inner ||
-payload || trailer``, so readers that decode from the front ignore the marks.
+When a member joins, it sends a mark for each of its paused partitions, and the leader
+sends all marks to every member. The marks are appended to the assignor's user data, as
+``inner || payload || trailer``, so readers that decode from the front ignore them.
 ``design/hand-over.md`` describes the limits.
 """
 
@@ -31,8 +31,8 @@ ARRIVED = "paused by its previous owner"
 MEMBER, LEADER = "member", "leader"
 """The writers of marks. Some leaders send a member's own subscription back to the member."""
 
-# The limit for twice the bytes of all members' marks. A group's metadata is one record
-# of at most 1 MB, and a group that exceeds this size can never rebalance again.
+# The limit, in bytes, for twice the size of all members' marks. A group's metadata is
+# one record of at most 1 MB; a group that exceeds this size can never rebalance again.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 MOST_BYTES_INFLATED = 4 * 1024 * 1024
 
@@ -41,8 +41,9 @@ _VERSION = 1
 _TRAILER = struct.Struct(">II8s")  # the payload's length and CRC-32, and the magic
 TRAILER_BYTES = _TRAILER.size
 
-# Every version of the assignor reads these bytes as "nothing owned". Without them,
-# Java's cooperative-sticky would read a payload's first bytes as a generation.
+# Every version of these assignors reads these bytes as "nothing owned". Without them,
+# Java's cooperative-sticky assignor would read the payload's first bytes as a
+# generation.
 _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 
 # The number of generations for which a mark is kept. A member that restarts misses one
@@ -53,13 +54,14 @@ _KEPT_FOR = 16
 @frozen(order=True)
 class Mark:
     """
-    A record of whether a partition is paused; of two marks the greater one counts.
+    States whether a partition is paused; if two marks differ, the greater one counts.
 
     Attributes:
         generation: the generation in which the mark was made.
-        is_own: whether this member owns the partition; joins do not send this value.
-        is_paused: whether the partition is paused; of two marks of one generation the
-            paused one counts.
+        is_own: whether this member owns the partition; this value is not sent to the
+            group.
+        is_paused: whether the partition is paused; if two marks of the same generation
+            differ, the paused one counts.
     """
 
     generation: int
@@ -75,7 +77,7 @@ def paused(marks: Marks) -> set[TopicPartition]:
 
 
 def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
-    """Return all marks, and for a partition with two marks the greater one."""
+    """Return all marks; if a partition has two marks, return the greater one."""
     merged = dict(left)
     for tp, mark in right.items():
         merged[tp] = max(mark, merged.get(tp, mark))
@@ -107,8 +109,8 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
     Separate the marks from the user data. Never raises.
 
     Returns:
-        The inner assignor's data, the writer of the marks (None if no marks can be
-        read), and the marks.
+        The inner assignor's data; who wrote the marks, or None if no marks can be read;
+        and the marks.
     """
     at = len(data) - _TRAILER.size
     if at < 0 or not data.endswith(MAGIC):
@@ -130,7 +132,8 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
         writer = _text(by)
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error):
         readable = False
-    # Unreadable marks, for example of a later version, are not part of the inner data.
+    # Marks that cannot be read, for example of a later version, are cut off the inner
+    # data, too.
     inner = data[: at - length]
     return (inner, writer, marks) if readable else (inner, None, {})
 
@@ -152,9 +155,10 @@ def _text(value: object) -> str:
 
 class HandOver:
     """
-    The marks that this member knows, those of its own pauses and those from the group.
+    The marks that this member knows: those of its own pauses, and those from the group.
 
-    Each join sends these marks; this member takes over the pauses in the group's marks.
+    The member sends these marks in each join, and adopts the pauses in the group's
+    marks.
 
     Args:
         ledger: the ledger of the consumer.
@@ -167,17 +171,19 @@ class HandOver:
         self._ledger.carried = frozenset()
         self._generation = 0
         self._before: Owned = {}
-        # The marks of the last :meth:`before_join`, and those received since then.
+        # The marks chosen by the last :meth:`before_join`, and those received since
+        # then.
         self.known: Marks = {}
 
     def before_join(self) -> None:
         """
-        Choose the marks of the next join, both before and after the listener is called.
+        Choose the marks for the next join; called before and after the listener.
 
         The mark of an owned partition shows whether the partition is paused now. If the
-        group knows a partition as paused and its owner has resumed it, the mark says
-        so; otherwise an older mark would win. Do not call this method after JoinGroup
-        was sent, because a retry with other bytes would start another rebalance.
+        group has a mark for a paused partition that its owner has since resumed, the
+        new mark states that it is resumed; otherwise the older mark would win. Do not
+        call this method after JoinGroup was sent, because a retry with different bytes
+        would start another rebalance.
         """
         holds = self._ledger.view().holds
         own = {
@@ -191,10 +197,10 @@ class HandOver:
 
     def forget_except(self, topics: Collection[str]) -> None:
         """
-        Forget old marks of topics that are not consumed here.
+        Forget old marks of topics that this consumer does not consume.
 
-        Such a topic may have been deleted, or its consumers may have stopped. The owner
-        of a partition sends the partition's mark in every join.
+        Such a topic may have been deleted, or its consumers may have stopped. This is
+        safe, because a partition's owner sends its mark in every join.
         """
         self.known = {
             tp: one
@@ -206,8 +212,9 @@ class HandOver:
         """
         Store the leader's marks before any partition departs.
 
-        The marks lack pauses that are newer than JoinGroup. A leader without
-        safeconsumer sends no marks, and neither does a leader that has too many marks.
+        The marks do not include pauses that were placed after JoinGroup was sent. A
+        leader without safeconsumer sends no marks; nor does a leader that has too many
+        marks.
         """
         _, writer, marks = unwrap(data)
         received = marks if writer == LEADER else {}
@@ -216,7 +223,7 @@ class HandOver:
         self._generation, self._before = generation, self._ledger.owned()
 
     def take_over(self) -> None:
-        """Pause the gained partitions with paused marks before they have a position."""
+        """Pause gained partitions that are marked as paused, before they have a position."""
         owned = self._ledger.owned()
         gained = difference(self._before, owned).gained
         arrived = {tp: owned[tp] for tp in paused(self.known) if tp in gained}
@@ -224,7 +231,7 @@ class HandOver:
 
 
 def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports this
-    """Let a consumer's coordinator send pauses in each join, and take pauses over."""
+    """Make a consumer's coordinator send its pauses in each join, and adopt others'."""
     handover = coordinator.handover = HandOver(coordinator.ledger)
     coordinator._assignors = {
         name: PauseCarryingAssignor(one, handover)
@@ -234,10 +241,10 @@ def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports t
 
 class PauseCarryingAssignor(AbstractPartitionAssignor):
     """
-    Wraps another assignor and adds marks to its user data, but assigns nothing itself.
+    Wraps another assignor, and adds marks to its user data; assigns nothing itself.
 
     Args:
-        inner: the assignor that decides the assignment.
+        inner: the assignor that determines the assignment.
         handover: the marks that this member knows.
     """
 
@@ -251,7 +258,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
 
     @property
     def name(self) -> str:
-        """The inner assignor's name, so that members without safeconsumer can take part."""
+        """The inner assignor's name, so that members without safeconsumer can join, too."""
         return str(self._inner.name)
 
     @property
@@ -273,7 +280,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         cluster: Any,  # noqa: ANN401 - upstream's
         members: Iterable[Any],
     ) -> dict[str, ConsumerProtocolAssignment]:
-        """Let the inner assignor decide, and send all marks to every member."""
+        """Let the inner assignor assign partitions, and send all marks to every member."""
         members = list(members)
         merged: Marks = {}
         for member in members:
@@ -295,7 +302,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def on_assignment(
         self, assignment: ConsumerProtocolAssignment, generation: int
     ) -> None:
-        """Take pauses over, and then pass the inner assignor its own data."""
+        """Adopt the group's pauses, and then pass the inner assignor its own data."""
         self._handover.take_over()
         assignment.user_data, _, _ = unwrap(assignment.user_data or b"")
         self._inner.on_assignment(assignment, generation)
@@ -309,7 +316,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         if not marks:
             return plain
         data = plain.user_data or _NEUTRAL.get(self.name, b"")
-        if not isinstance(data, bytes):  # the sticky assignor sets None
+        if not isinstance(data, bytes):  # the sticky assignor sets this to None
             data = data.encode()
         plain.user_data = wrap(data, marks, writer)
         return plain

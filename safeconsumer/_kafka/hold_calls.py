@@ -1,4 +1,4 @@
-"""Implements a program's calls about holds: ``pause``, ``resume`` and ``held`` blocks."""
+"""Implements the calls that change holds: ``pause``, ``resume`` and ``held`` blocks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -35,20 +35,21 @@ from safeconsumer.holds.view import Assigned
 
 class HoldCalls:
     """
-    Checks the arguments of a program's calls about holds, and changes the ledger.
+    Checks the arguments of calls that change holds, and makes the changes.
 
-    Thread rules: any thread and a signal handler may call the methods, which take no
-    lock but the ledger's.
+    Thread rules: any thread and a signal handler may call the methods; they take only
+    the ledger's lock.
 
     Args:
         consumer: an adopted consumer.
         ledger: the ledger of the consumer.
-        lifetime: the default lifetime of holds; with None, holds of ``app`` are plain
-            pauses and other owners' holds last until resumed.
-        journal: the recorder that writes each call; None without a journal.
+        lifetime: the default lifetime of holds; if None, holds with the owner ``app``
+            are plain pauses, and other owners' holds last until resumed.
+        journal: the recorder that writes each call to the journal; None without a
+            journal.
 
     Attributes:
-        consumed: the consumer's subscription or assignment.
+        consumed: what the consumer has subscribed to or was assigned manually.
         early: holds that were placed before anything was consumed.
     """
 
@@ -63,9 +64,9 @@ class HoldCalls:
         self._ledger, self._lifetime, self._journal = ledger, lifetime, journal
         self.consumed, self.early = Consumed(consumer), EarlyHolds(ledger)
         self._returned = AssignedPartitions({})
-        # The held() blocks that have ended, but whose holds are not lifted yet.
+        # The held() blocks that have ended but whose holds may not be lifted yet.
         self._ended: dict[_Block, None] = {}
-        # The hold keys of blocks that have started, until the holds are lifted.
+        # Maps hold keys to the block that has placed, or is about to place, the hold.
         self._claims: dict[HoldKey, _Block] = {}
 
     # ------------------------------------------------------------ placing and lifting
@@ -79,7 +80,7 @@ class HoldCalls:
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        """Place the holds for a call of ``SafeConsumer.pause``, and raise its errors."""
+        """Place the holds for a call of ``SafeConsumer.pause``; raise that call's errors."""
         found = scopes_of(targets)
         if self._ended:
             self.lift_interrupted()
@@ -115,10 +116,11 @@ class HoldCalls:
         return Lifetime.PLAIN if owner == APP else Lifetime.UNTIL_RESUMED
 
     def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
-        """Lift an owner's holds of these targets; return the holds that still cover these."""
+        """Lift an owner's holds of these targets; return the holds that still cover them."""
         checked_owner(owner)
         keys = [(scope, owner) for scope in scopes_of(targets)]
-        # This comes first: another thread that places a hold now notes it afterwards.
+        # Forgotten first. If another thread places such a hold now, it notes the hold
+        # afterwards, so the note is kept.
         self.early.forget(keys)
         with self._resuming(keys, owner):
             return self._ledger.remove(keys, by_application=owner == APP)
@@ -152,7 +154,7 @@ class HoldCalls:
         reason: str | None,
         for_: float | timedelta | None,
     ) -> Iterator[None]:
-        """Hold the targets for a block, and lift the hold even if the block raises."""
+        """Hold the targets in a ``with`` block; lift the hold even if the block raises."""
         scopes = tuple(scopes_of(targets))
         owner = next_owner() if owner is None else checked_placer(owner)
         if self._ended:
@@ -169,8 +171,9 @@ class HoldCalls:
         except BaseException:
             block.is_interrupted = True
             self._ended[block] = None
-            # A pause() that refused its arguments has placed nothing. A pause() whose
-            # journal is full has placed the holds, and an interrupted one may have.
+            # If pause() refused its arguments, it has placed no holds. If the journal
+            # was full, it has placed the holds. If it was interrupted, it may have
+            # placed them.
             if not block.is_lifted:
                 holds = self._ledger.view().holds
                 block.is_lifted = not any(map(holds.get, block.keys))
@@ -183,14 +186,14 @@ class HoldCalls:
                 self._ended[block] = None
                 self._lift_block(block)
             except BaseException:
-                # A signal handler may raise before _lift_block()'s first line.
+                # A signal handler may raise before the first line of _lift_block().
                 block.is_interrupted = True
                 raise
 
     def _lift_block(self, block: "_Block") -> None:
-        # Only the thread that removes the block lifts its hold, because a slow second
-        # thread would lift the hold of a later block. After a signal handler's
-        # exception the block is added again, for the next poll or pause to lift the
+        # Only the thread that removes the block from self._ended lifts its hold,
+        # because a slow second thread would lift the hold of a later block. If a signal
+        # handler raises, the block is added again, and the next poll or pause lifts the
         # hold.
         try:
             if self._ended.pop(block, block) is block:
@@ -208,14 +211,14 @@ class HoldCalls:
         if block.owner != APP:
             self._consumer.resume(*block.targets, owner=block.owner)
             return
-        # The consumer's resume() would also end the application's whole pauses.
+        # The consumer's resume() would also end whole pauses of the application.
         self.early.forget(block.keys)
         with self._resuming(block.keys, block.owner):
             self._ledger.remove(block.keys)
 
     def _claim(self, block: "_Block") -> None:
-        # If two threads start blocks of one owner at the same time, neither finds a
-        # hold, so the claims decide which block is refused.
+        # If two threads start blocks with the same owner at the same time, neither
+        # finds a hold. The claims then decide which block is refused.
         for key in block.keys:
             if self._claims.setdefault(key, block) is not block:
                 refuse_held(*key)
@@ -234,12 +237,12 @@ class HoldCalls:
     # ------------------------------------------------------------ sets of partitions
 
     def assigned(self) -> dict[tuple[str, int], TopicPartition]:
-        """Return the partitions of ``assignment()``, the same objects until that changes."""
+        """Return the partitions of ``assignment()``, as the same objects until it changes."""
         return self._objects_of(self._ledger.view().assigned)
 
     def paused(self, owner: str) -> set[TopicPartition]:
         """
-        Return the partitions of ``paused()``, as objects of ``assignment()``.
+        Return the partitions of ``paused()``, as the objects of ``assignment()``.
 
         Raises:
             HoldSettingError: the owner is not a valid name.
@@ -250,7 +253,7 @@ class HoldCalls:
         return {objects[tp] for tp in view.held_by(owner)}
 
     def quiet(self) -> set[TopicPartition]:
-        """Return the partitions of ``quiet()``, as objects of ``assignment()``."""
+        """Return the partitions of ``quiet()``, as the objects of ``assignment()``."""
         view = self._ledger.view()
         objects = self._objects_of(view.assigned)
         return {objects[tp] for tp in view.quiet}
@@ -270,14 +273,14 @@ class _Block:
     ) -> None:
         self.owner, self.targets, self.keys = owner, targets, keys
         self.is_interrupted = False  # the next poll or pause lifts the holds
-        self.is_lifted = True  # no hold of the block remains to be lifted
+        self.is_lifted = True  # whether no hold of the block needs to be lifted
 
 
 def _split(
     found: Mapping[Scope, Target],
 ) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
-    # Returns the partitions that assignment() returned, each with its snapshot, and the
-    # scopes of all other targets.
+    # Returns the scopes of targets that are objects from assignment(), each with its
+    # snapshot, and the scopes of all other targets.
     named, others = [], []
     for scope, target in found.items():
         if isinstance(target, AssignedPartition) and target.snapshot is not None:

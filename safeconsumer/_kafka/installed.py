@@ -1,4 +1,4 @@
-"""Checks the version of kafka-python, and explains failed imports."""
+"""Checks the installed version of kafka-python, and explains failed imports."""
 
 import re
 from functools import cache
@@ -6,11 +6,11 @@ from importlib import import_module
 
 from safeconsumer.errors.base import UnsupportedKafkaPythonError
 
-# 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
-# (dpkp/kafka-python #3131). Before 3.0 the modules have other names. Version 3.1 is not
-# released. This package works with kafka-python's main branch of August 2026
-# (a3b3836f), except for the points in design/releases.md, and each nightly run tests
-# that branch. A release is supported once the tests pass with it.
+# Versions 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a
+# listener (dpkp/kafka-python #3131). Before 3.0 the modules have other names. Version
+# 3.1 is not released yet. This package works with kafka-python's main branch of August
+# 2026 (a3b3836f), except for the points in design/releases.md, and each nightly run
+# tests that branch. A release is supported as soon as the tests pass with it.
 OLDEST = (3, 0, 9)
 FIRST_UNSUPPORTED = (3, 1)
 SUPPORTED = "kafka-python>=3.0.9,<3.1"
@@ -28,11 +28,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 @cache
 def require_supported() -> None:
     """
-    Refuse an unsupported kafka-python; only the first call does the check.
+    Refuse an unsupported kafka-python; only the first call performs the check.
 
     Raises:
-        UnsupportedKafkaPythonError: the message names the version found and the
-            supported range.
+        UnsupportedKafkaPythonError: the version is not supported; the message names it
+            and the supported range.
     """
     version = str(import_module("kafka").__version__)
     if not is_supported(version):
@@ -47,7 +47,7 @@ def _why_not(version: str) -> str:
 
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:
-    """Return an error that names the found version, the reason and the install command."""
+    """Return an error with the installed version, the reason, and the install command."""
     message = f"{found} is not supported ({why}): install '{SUPPORTED}'"
     return UnsupportedKafkaPythonError(message)
 
@@ -56,7 +56,7 @@ def explain_failed_import(
     error: ImportError | AttributeError,
 ) -> UnsupportedKafkaPythonError | None:
     """
-    Explain a failed import of one of our modules, if kafka-python caused the failure.
+    Explain why the import of one of our modules failed, if kafka-python is the cause.
 
     Returns:
         The error to raise in place of ``error``; None if kafka-python is not the cause.

@@ -1,4 +1,4 @@
-"""Gives a worker and a journal access to a consumer's group membership."""
+"""Gives workers and journals access to a consumer's group membership."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -29,12 +29,12 @@ class Membership:
 
     Attributes:
         consumed: the subscription or manual assignment.
-        is_logged: whether the consumer writes log lines.
+        is_logged: whether the consumer's events become log lines.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
-        # The consumer itself is not kept, because a journal, which keeps this object,
-        # is a part of the consumer.
+        # The consumer itself is not kept, because it refers to a journal, which refers
+        # to this object.
         self.is_logged = bool(getattr(consumer, "_safe_is_logged", True))
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
@@ -42,11 +42,11 @@ class Membership:
         self.consumed = Consumed(consumer)
 
     def owned(self) -> Owned:
-        """Return the current ownerships; each change makes a new object."""
+        """Return the current ownerships; each change creates a new object."""
         return self.ledger.owned()
 
     def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
-        """Return whether only resets have replaced this ownership of a partition since."""
+        """Return whether only resets have replaced this ownership of a partition."""
         tenure = getattr(ownership, "tenure", None)
         return tenure is not None and tenure is getattr(
             self.owned().get(tp), "tenure", None
@@ -83,21 +83,21 @@ class Membership:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether one join revokes partitions and the next one assigns them to others."""
+        """Whether one join revokes partitions, and the next one assigns them to others."""
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
     def deserializers(self) -> tuple[Any, Any]:
-        """Return kafka-python's deserializers of keys and values; None keeps the bytes."""
+        """Return kafka-python's deserializers of keys and values; None for plain bytes."""
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
     def set_deserializers(self, key: object, value: object) -> None:
         """
-        Let polls use these deserializers from now on; None keeps the bytes.
+        Make polls use these deserializers from now on; None for plain bytes.
 
-        No poll may be under way. Deserialized records that were not returned are fetched
-        again.
+        Do not call this during a poll. Records that were deserialized but not returned
+        are fetched again.
         """
         config = self._fetcher.config
         if self.deserializers() != (key, value):
@@ -111,15 +111,15 @@ class Membership:
 
     def take(self, owner: object) -> None:
         """
-        Refuse others' commits, polls, and ends of the assignment until :meth:`release`.
+        Refuse other code's commits and polls, and calls that end the assignment.
 
-        The owner commits with :meth:`own_commit`, and makes its other calls in
-        :meth:`own_call`.
+        This lasts until :meth:`release`. The owner commits with :meth:`own_commit`, and
+        makes its other calls in :meth:`own_call`.
         """
         self._subscription.taken_by = owner
 
     def release(self, owner: object) -> None:
-        """Allow all calls again if this owner still has the consumer; on any thread."""
+        """Allow all calls again if this owner still has the consumer. On any thread."""
         if self._subscription.taken_by is owner:
             self._subscription.taken_by = None
 
@@ -133,7 +133,7 @@ class Membership:
 
     @property
     def busy(self) -> Callable[[], Collection[TopicPartition]]:
-        """A function that returns the partitions whose records the program or worker has."""
+        """Returns the partitions whose records the program or worker is still processing."""
         found: Callable[[], Collection[TopicPartition]] | None
         found = self._subscription.worker_busy
         return found or self._subscription.in_hand
@@ -144,7 +144,7 @@ class Membership:
 
     @contextmanager
     def own_call(self, name: str) -> Iterator[None]:
-        """Let this thread call the consumer's method of this name in the block."""
+        """Let this thread call the named method of the consumer in the ``with`` block."""
         self._subscription.own_call = threading.get_ident(), name
         try:
             yield
@@ -153,10 +153,10 @@ class Membership:
 
     def skip_no_record(self) -> None:
         """
-        Skip no unread record from now on, even under ``latest``.
+        From now on do not skip any unread record, even under ``latest``.
 
         Added partitions are read from their start. If unread records are deleted, reading
-        continues at the first remaining record.
+        continues at the first record that still exists.
         """
         self._coordinator.skip_no_record()
 
@@ -167,9 +167,9 @@ class Membership:
 
     def reason_for_no_records(self) -> str | None:
         """
-        Return the reason why this member can get no record at all; None if it can.
+        Return why this member cannot get any records; None if it can.
 
-        After the first join, one reason may be that no topic exists.
+        After the first join, one possible reason is that no topic exists.
         """
         if self.is_lost():
             return None
@@ -185,14 +185,15 @@ class Membership:
         Return the offset to which a position was last moved.
 
         A move is a seek by the program or by this package, a reset, or the start of the
-        ownership. None means that the offset is unknown, for example during a reset.
+        ownership. The result is None if the offset is unknown, for example during a
+        reset.
         """
         state = self._subscription.assignment.get(tp)
         moved_to: OffsetAndMetadata | None = getattr(state, "moved_to", None)
         return None if moved_to is None else int(moved_to.offset)
 
     def moves(self, tp: TopicPartition) -> int:
-        """Return how often an owned partition's position was moved; 0 without a move."""
+        """Return how many times an owned partition's position was moved."""
         return getattr(self._subscription.assignment.get(tp), "moves", 0)
 
     def takes(self, tp: TopicPartition) -> int:
@@ -214,7 +215,7 @@ class Membership:
         return None if state is None else state.position
 
     def has_commit(self, tp: TopicPartition) -> bool | None:
-        """Return whether the group has an offset of an owned partition; None if unknown."""
+        """Return whether the group has committed an owned partition; None if unknown."""
         known: bool | None
         known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
         return known
@@ -229,8 +230,8 @@ class Membership:
         """
         Request committed offsets of the partitions whose :meth:`has_commit` is unknown.
 
-        If the program has set the first position of a partition, no earlier call has
-        requested its committed offset.
+        If the program has set a partition's first position itself, the committed offset
+        has not been requested yet.
 
         Args:
             tps: owned partitions.
@@ -244,18 +245,18 @@ class Membership:
                 raise
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """Return the number of the last reset of an owned partition; 0 before the first."""
+        """Return the number of an owned partition's last reset; 0 before the first."""
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 
     def lag(self) -> int | None:
         """
-        Return the number of offsets not yet returned by a poll, as of the last fetches.
+        Return how many offsets no poll has returned yet, as of the last fetches.
 
-        The result is None if a partition was never fetched, or is held, because its end
-        is then unknown. A partition that a worker holds to limit its load counts by its
-        last fetch, because such a hold is short; a pause by a handler or a breaker may
-        last long.
+        The result is None if a partition was never fetched, or is held, because the end
+        of its log is not known then. If only a worker holds the partition, to limit its
+        load, the last fetch counts, because such a hold is short. A pause by a handler
+        or a breaker may be long.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):
@@ -279,19 +280,20 @@ class Membership:
         """
         Call ``ask`` on the polling thread before each join.
 
-        If ``ask`` raises, that ``poll`` ends, and the next one calls ``ask`` again.
+        If ``ask`` raises, the ``poll`` ends with that error, and the next ``poll``
+        calls ``ask`` again.
         """
         self._coordinator.before_join = ask
 
     # ------------------------------------------------------------ a journal
 
     def keep_journal(self, journal: Journal) -> None:
-        """Let all parts report to a journal from now on."""
+        """Make all parts of the consumer report to a journal from now on."""
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.journal = journal
 
     def generation(self) -> int:
-        """Return the generation of the group; -1 without a group, or after its loss."""
+        """Return the group's generation; -1 outside a group or after a lost membership."""
         return int(self._coordinator._generation.generation_id)
 
     def cluster_id(self) -> str | None:
@@ -300,17 +302,17 @@ class Membership:
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the known ids of topics, as Kafka writes them."""
+        """Return the known ids of topics, in Kafka's text form."""
         cluster = self._coordinator._cluster
         found = {name: cluster.topic_id(name) for name in sorted(set(topics))}
         return {name: id_text(one) for name, one in found.items() if one is not None}
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """
-        Return the next offset of a partition that a poll would read; None if unknown.
+        Return the next offset that a poll would read from a partition; None if unknown.
 
-        Unlike :meth:`position`, this is past the records that an unfinished poll has
-        taken.
+        Unlike the result of :meth:`position`, this offset is past the records that an
+        unfinished poll has taken.
         """
         position = self._position(tp)
         return None if position is None else int(position.offset)

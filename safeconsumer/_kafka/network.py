@@ -1,13 +1,13 @@
 """
-Hides the differences between the networks of kafka-python's versions.
+Hides differences between the network layers of kafka-python's versions.
 
-kafka-python 3.1, the main branch in August 2026, has exchangeable networks
-(``kafka.net.backend``). Some classes have moved or are gone. Coroutines wait with a
-method of the network and no longer with one of the connection manager. A plain
+kafka-python 3.1, the main branch in August 2026, has exchangeable network layers
+(``kafka.net.backend``). Some classes have moved or were removed. Coroutines wait with a
+method of the network, no longer with a method of the connection manager. A plain
 ``Future`` cannot be awaited, and a call that waits for the network gives up some
-seconds after its own timeout. ``tests/unit/contract/test_private_names.py`` reads
-``HAS_BACKENDS`` in ``if`` and ``else`` and counts each branch for the version in which
-the branch runs.
+seconds after its own timeout. ``tests/unit/contract/test_private_names.py`` looks for
+``if HAS_BACKENDS`` and ``else``, and attributes each branch to the version in which the
+branch runs.
 """
 
 from collections.abc import Callable
@@ -30,15 +30,15 @@ NetworkSelector: Any = _LOOP.NetworkSelector
 Task: Any = _LOOP.Task
 KafkaTCPTransport: Any = import_module(_WITHOUT_TLS).KafkaTCPTransport
 KafkaSSLTransport: Any = import_module(_WITH_TLS).KafkaSSLTransport
-# Version 3.1 has no such class, because the network itself makes sockets.
+# Version 3.1 has no such class, because the network itself creates sockets.
 KafkaNetSocket: Any = (
     None if HAS_BACKENDS else import_module("kafka.net.inet").KafkaNetSocket
 )
-# Version 3.0 has no such class; one kind of KafkaNetSocket connects through a proxy.
+# Version 3.0 has no such class; a subclass of KafkaNetSocket connects through a proxy.
 KafkaTCPProxy: Any = (
     import_module("kafka.net.proxy").KafkaTCPProxy if HAS_BACKENDS else None
 )
-# The type of futures for which coroutines of the loop can wait.
+# The type of futures that the loop's coroutines can wait for.
 LoopFuture: Any = _LOOP.SelectorFuture if HAS_BACKENDS else Future
 
 
@@ -56,16 +56,16 @@ def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python i
 
 
 def new_future(net: Any) -> Any:  # noqa: ANN401 - as above
-    """Make a future for which coroutines can wait; any thread may call this."""
+    """Return a new future that coroutines can wait for; any thread may call this."""
     return net.create_future() if HAS_BACKENDS else Future()
 
 
 async def await_for(manager: Any, future: Any, timeout_ms: float | None) -> Any:  # noqa: ANN401 - as above
     """
-    Wait in a coroutine for a future of any thread; return the future's value.
+    Wait in a coroutine for a future from any thread; return the future's value.
 
     Raises:
-        KafkaTimeoutError: the time is over; the future stays unchanged.
+        KafkaTimeoutError: the timeout has passed; the future stays unchanged.
         Exception: the future has failed with this exception.
     """
     wait = manager._net.await_for if HAS_BACKENDS else manager.wait_for
@@ -76,7 +76,7 @@ def run(net: Any, call: Callable[..., Any], timeout_ms: float | None) -> Any:  #
     """
     Run a coroutine function that takes a timeout, and wait for its value.
 
-    A timeout of None means ``default_api_timeout_ms``, where that setting exists.
+    A timeout of None means ``default_api_timeout_ms``, if that setting exists.
     """
     limit = {}
     if HAS_BACKENDS:
@@ -98,7 +98,7 @@ def wait_timeout_error(
     call: Any,  # noqa: ANN401 - as above
     timeout_ms: float | None = None,
 ) -> Exception:
-    """Make the error of a wait that was longer than :func:`longest_wait`, and log it."""
+    """Return, and log, the error for a wait that was longer than :func:`longest_wait`."""
     late = net._bridge_timeout if HAS_BACKENDS else KafkaTimeoutError
     error: Exception = late(call, timeout_ms)
     return error
@@ -111,7 +111,7 @@ def loop_error(net: Any) -> object:  # noqa: ANN401 - as above
 
 
 def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-    """Wait up to ``seconds`` for the sender of a closing producer to end."""
+    """Wait up to ``seconds`` until the sender thread of a closing producer has ended."""
     if HAS_BACKENDS:
         ended = producer._sender._loop_future
         producer._net.wait_for(ended, seconds * 1000, raise_error=False)
@@ -121,7 +121,7 @@ def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as abo
 
 class _WakingNet:
     """
-    A network whose coroutines wait with a manager that can end the waits of a poll.
+    A network whose coroutines wait through a manager that can end a poll's waits.
 
     Args:
         net: upstream's network.
@@ -155,7 +155,7 @@ class _WakingNet:
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> Any:  # noqa: ANN401 - the future's value
         """Wait on the calling thread, as upstream does."""
-        wait = self._waking.wait_for  # read on this thread, since it may be polling
+        wait = self._waking.wait_for  # read on the calling thread, which may be polling
         try:
             return self._net.run(wait, future, timeout_ms, timeout_ms=timeout_ms)
         except Exception:
@@ -164,7 +164,7 @@ class _WakingNet:
 
 
 def wakeable_net(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
-    """Let a network's coroutines wait with a manager's ``wait_for``, as in 3.0."""
+    """Make a network's coroutines wait with a manager's ``wait_for``, as in 3.0."""
     return _WakingNet(net, manager) if HAS_BACKENDS else net
 
 

@@ -1,4 +1,4 @@
-"""Wraps the polls and the iteration steps of kafka-python."""
+"""Wraps kafka-python's polls and iteration steps."""
 
 import math
 import threading
@@ -19,16 +19,17 @@ from safeconsumer._kafka.pausing.listeners import (
 )
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
-# The method that upstream calls for each record. If the class has another method later,
-# a program has wrapped it. None means that it was wrapped before this import.
+# The method that upstream calls for each record. If the class later has a different
+# method, a program has wrapped it. None means that it was wrapped before this import.
 UPSTREAM_NEXT: Any = KafkaConsumer.__next__
 if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     KafkaConsumer.__module__
 ):
     UPSTREAM_NEXT = None
 
-# Milliseconds after which an iteration's poll with gated partitions ends, so that the
-# gates open. The program cannot pause these partitions before the poll ends.
+# Milliseconds after which an iteration's poll ends if partitions are gated, so that the
+# gates open. Before the poll ends, the program has no opportunity to pause these
+# partitions.
 _GATING_STEP_MS = 500
 
 Polled = dict[TopicPartition, list[ConsumerRecord]]
@@ -40,7 +41,7 @@ class WokenUpError(Exception):
 
 class Polling:
     """
-    Does the work before and after each poll and each step of an iteration.
+    Does what is needed before and after each poll and each step of an iteration.
 
     Thread rules: the polling thread calls the methods; :class:`Iteration` allows one
     poll at a time.
@@ -48,10 +49,10 @@ class Polling:
     Args:
         consumer: an adopted consumer.
         iteration: the iteration of the consumer.
-        change: the object that repeats interrupted changes of the subscription or
-            assignment.
-        hold_calls: the object that lifts the holds of interrupted blocks.
-        journal: the recorder that writes the returned records; None without a journal.
+        change: repeats interrupted changes of the subscription or assignment.
+        hold_calls: lifts the holds of interrupted blocks.
+        journal: the recorder that writes the returned records to the journal; None
+            without a journal.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class Polling:
 
     def polled_at(self) -> float | None:
         """
-        Return when a ``poll`` last started or continued to wait; None before any poll.
+        Return when a ``poll`` last started, or continued to wait; None before any poll.
 
-        The time is in seconds since the epoch, and ``max.poll.interval.ms`` counts from
-        it. Any thread may call this.
+        The time is in seconds since 1970. ``max.poll.interval.ms`` counts from this
+        time. Any thread may call this.
         """
         at = self._polled_at
-        now, wall = self._ledger.now()  # read after ``at``, so never earlier
+        now, wall = self._ledger.now()  # read after ``at``, so never lower
         return None if at is None else wall - (now - at)
 
     def poll(
@@ -87,7 +88,7 @@ class Polling:
         max_records: int | None,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> Polled:
-        """Return kafka-python's records, except those that a hold covers when it returns."""
+        """Return kafka-python's records, but none of partitions that are held by then."""
         if not self._iteration.is_stepping():
             refuse_in_listener(self._consumer, "poll")
             self._subscription.refuse_other_poll()
@@ -110,26 +111,26 @@ class Polling:
         self._hold_calls.lift_interrupted()
         self._ledger.deliver()
         is_step = self._iteration.is_stepping()
-        # A step of an iteration writes the records that it yields, one by one.
+        # During an iteration, each record is written to the journal when it is yielded.
         journal = None if is_step else self._journal
         began = {} if journal is None else journal.began()
         timeout_ms = min(timeout_ms, self._begin_call(is_step=is_step))
         records, is_late = self._poll_upstream(
             upstream, timeout_ms, max_records, update_offsets
         )
-        if is_late:  # a pause() may have returned while hooks ran: repeat P1's check
+        if is_late:  # a pause() may have come while hooks ran: check P1 again
             records = self._fetcher.put_back_quiet(records)
-        if not is_step:  # an iteration stops at its next poll
+        if not is_step:  # a wake-up stops an iteration at its next poll
             self._fetcher.wakeup.is_asked = False
         if journal is not None:
             journal.polled(records, began, is_peek=not update_offsets)
-        # No call may follow this one. A signal handler then raises either before it,
-        # and the records are delivered again, or after the caller has the records.
+        # This must be the last call. A signal handler then raises either before it, and
+        # the records are delivered again, or after the caller has received the records.
         self._fetcher.delivered()
         return records
 
     def _begin_call(self, *, is_step: bool) -> float:
-        # Starts the ledger's call, and returns the time limit of the poll.
+        # Tells the ledger that a poll starts, and returns the poll's time limit.
         self._polled_at, _ = self._ledger.now()
         is_gating = self._ledger.begin_call()
         if self._fetcher.wakeup.is_asked:
@@ -158,8 +159,8 @@ class Polling:
     def poll_once(
         self, upstream: Callable[..., Polled], timer: object, *given: object
     ) -> Polled:
-        """Fetch once, as kafka-python's loop does; put back held partitions' records."""
-        # Upstream's poll has just served the group.
+        """Fetch once, as kafka-python's loop does; put back records of held partitions."""
+        # Upstream has just polled the coordinator.
         self._polled_at, _ = self._ledger.now()
         records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
         if not records and self._fetcher.wakeup.is_asked:
@@ -172,12 +173,12 @@ class Polling:
     def step(
         self, upstream: Callable[[], ConsumerRecord], *, is_wrapped: bool
     ) -> ConsumerRecord:
-        """Return the next record, with ``upstream`` if a program has wrapped that method."""
+        """Return the next record, through ``upstream`` if a program has wrapped it."""
         refuse_in_listener(self._consumer, "next")
         self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._step
         if is_wrapped:
-            # A lambda, with ``self`` in a cell, would make each record a tenth slower.
+            # A lambda, with ``self`` in a cell, would make each step 10 % slower.
             step = partial(self._iteration.wrapped_step, upstream)
         try:
             return self._iteration.alone(step, goes_on=is_wrapped)
@@ -186,8 +187,8 @@ class Polling:
             raise
 
     def _step(self) -> ConsumerRecord:
-        # Upstream calls next(), and if a signal handler raised right after that call,
-        # the record would be lost. A ``for`` loop makes no such call.
+        # Upstream calls next(). If a signal handler raised right after that call, the
+        # record would be lost. A ``for`` loop makes no such call.
         consumer = self._consumer
         if consumer._closed:
             raise StopIteration
@@ -201,7 +202,7 @@ class Polling:
         raise StopIteration
 
     def records(self) -> Generator[ConsumerRecord, None, None]:
-        """Return a generator of the next polls' records, which is empty after a wake-up."""
+        """Return a generator of the next poll's records; it is empty after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
             # Only this step uses the timeout.

@@ -1,20 +1,20 @@
 """
-Moves a member's partitions to the offsets to which an operator resets their group.
+Moves a member's partitions to the offsets to which an operator has reset the group.
 
-A task on the IO thread checks the targets as long as a reset is in force. The task
+A task on the IO thread checks the target offsets as long as a reset is in force. It
 takes these steps for each partition that is quiet, whose records are not in use, and
 for which the holds topic was read:
 
 1. it requests the topic's id, because a partition of a recreated topic is not moved;
 2. it requests the committed offset. If that is the target, and this ownership started
-   there, the partition is done until the next check, because a transaction may undo the
-   commit;
+   there, the partition is done. It is checked again later, because a transaction may
+   overwrite the commit;
 3. it calls the listener with the partition as revoked, starts a new ownership at the
    target, and calls the listener with the partition as assigned. Fetches, records in a
-   worker's queue and commits of the old ownership are void. If the reset ends after the
-   first call, the task calls the listener with the kept ownership as assigned;
-4. it commits the target. If the commit fails, step 2 of the next check finds another
-   offset.
+   worker's queue and commits of the old ownership are no longer valid. If the reset
+   ends after the first call of the listener, the ownership is kept, and the task calls
+   the listener with the partition as assigned;
+4. it commits the target. If the commit fails, step 2 of the next check notices that.
 
 After each wait the task checks that the reset is still in force and the ownership is
 still the same. A coordinator that does not respond delays only this task.
@@ -41,9 +41,10 @@ log = logging.getLogger("safeconsumer.group")
 _CHECK_SECONDS = 0.2
 # Seconds between two checks of the committed offsets of moved partitions.
 _RECHECK = 3.0
-# The most partitions to query in a second; thousands are queried less often.
+# The maximum number of partitions to query per second; if there are thousands, each is
+# queried less often.
 _MOST_PER_SECOND = 250
-# The timeout of a request and of a commit, in milliseconds; then the task tries again.
+# The timeout of a request or a commit, in milliseconds; after it the task tries again.
 _TIMEOUT_MS = 2000.0
 
 States = dict[TopicPartition, OwnedPartitionState]
@@ -61,12 +62,12 @@ SILENT = (
 
 class Resetting:
     """
-    Carries out the resets of one consumer's group.
+    Carries out the resets of the group of one consumer.
 
     Args:
         consumer: an adopted consumer; the object keeps no reference to it.
-        resets: the object that has the targets, and receives the reasons why partitions
-            are not moved yet.
+        resets: has the target offsets, and receives the reasons why partitions were not
+            moved yet.
         busy: returns the partitions whose records are in use.
 
     Thread rules: any thread may call :meth:`wake`; only the IO thread calls the other
@@ -85,25 +86,25 @@ class Resetting:
         self._consumer = weakref.ref(consumer)
         self._resets, self._busy = resets, busy
         self._is_running = False
-        # The ownership, the target and the time of the next check of finished
-        # partitions.
-        self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
-        # The situation at the last check, if no partition was due, and the time of the
+        # Maps each finished partition to its ownership, its target, and the time of the
         # next check.
+        self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
+        # The situation at the last check, if no partition was due then, and the time of
+        # the next check.
         self._idle_situation: tuple[object, ...] = ()
         self._idle_until = 0.0
-        # The last target of each partition that is not moved yet.
+        # The last target of each partition that was not moved yet.
         self._last_targets: dict[TopicPartition, Target] = {}
-        # The ownerships that the last call of the listener reported as revoked.
+        # The ownerships that the last call of the listener has reported as revoked.
         self._revoked: States = {}
 
     def wake(self) -> None:
-        """Check the targets soon."""
+        """Make the task check the targets soon."""
         with suppress(RuntimeError, KafkaError):  # the consumer is closed
             self._coordinator._manager.call_soon(self._run)
 
     async def _run(self) -> None:
-        if self._is_running:  # the running task checks again
+        if self._is_running:  # the task that is running checks again
             return
         self._is_running = True
         try:
@@ -127,13 +128,13 @@ class Resetting:
     async def _check_targets(self) -> None:
         kept = {tp: one for tp, one in self._revoked.items() if self._state(tp) is one}
         if kept and not self._is_member():
-            # a join may end these ownerships, and then calls the listener itself
+            # A join may end these ownerships; it then calls the listener itself.
             return
         self._revoked = {}
         await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
         if found == self._idle_situation and self._ledger.now()[0] < self._idle_until:
-            return  # nothing has changed: do not check thousands of partitions again
+            return  # nothing has changed, so thousands of partitions need no new check
         self._last_targets |= {
             TopicPartition(*tp): one for tp, one in self._targets.items()
         }
@@ -142,7 +143,8 @@ class Resetting:
             await self._continue_at_commits(lifted)
         troubles: dict[tuple[str, int], str] = {}
         due, before = self._due(troubles), self._resets.troubles
-        # The requests may take seconds; until then the last reasons stay reported.
+        # The requests may take seconds. Until they return, the previous reasons stay
+        # reported.
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:
@@ -172,7 +174,8 @@ class Resetting:
         return state if isinstance(state, OwnedPartitionState) else None
 
     def _situation(self) -> tuple[object, ...]:
-        # The table has the ownerships, holds and gates; each change makes a new table.
+        # The table contains the ownerships, holds and gates; each change creates a new
+        # table.
         return (
             self._resets.targets,
             self._ledger.table(),
@@ -182,7 +185,7 @@ class Resetting:
         )
 
     def _due(self, troubles: dict[tuple[str, int], str]) -> States:
-        """Return the partitions to check now; add the reasons why other partitions wait."""
+        """Return the partitions to check now; store the reasons why others wait."""
         now, found, recreated = self._ledger.now()[0], {}, []
         obstacles = self._obstacles() if self._targets else {}
         for known, target in self._targets.items():
@@ -260,7 +263,7 @@ class Resetting:
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
             position = state.position
-            # Only the offsets are compared, because a position has no metadata.
+            # Only the offsets are compared, because a position has no commit metadata.
             stands_there = position is not None and position.offset == target.offset
             if is_there and position is None and state.reset_strategy is None:
                 # The previous owner may have moved the partition.
@@ -275,15 +278,15 @@ class Resetting:
             else:
                 to_move[tp] = state
         self._note_done(done, targets)
-        # If the operator's hold is lifted in the meantime, records must not be
-        # delivered and committed before this commit.
+        # This member's own hold makes sure that no records are delivered and committed
+        # before this commit, even if the operator's hold is lifted.
         self._resets.hold(to_commit)
         begun = await self._restart_at_targets(to_move, targets)
         await self._commit({**self._still_valid(to_commit, targets), **begun}, targets)
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
-        with suppress(KafkaError):  # on failure the known ids count, as for commits
+        with suppress(KafkaError):  # on failure the known ids are used, as for commits
             update = coordinator._cluster.request_update()
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 
@@ -292,8 +295,9 @@ class Resetting:
     ) -> States:
         if not due:
             return {}
-        # This member places its own hold before it checks the operator's hold. If that
-        # hold is lifted in between, the partitions stay quiet until the move is done.
+        # This member places its own hold before it checks that the operator's hold is
+        # in force. If the latter is lifted in between, the partitions stay quiet until
+        # the move is done.
         self._resets.hold(due)
         self._revoked = due = self._still_valid(due, targets)
         await self._call_listener("on_partitions_revoked", due)
@@ -324,7 +328,8 @@ class Resetting:
             log.exception("a rebalance listener failed while partitions were reset")
 
     async def _commit(self, due: States, targets: Mapping[Any, Target]) -> None:
-        # A new ownership may have a gate, which the reader of the holds topic opens.
+        # A new ownership may still be gated, until the reader of the holds topic opens
+        # the gate. _still_valid() would leave it out.
         due = {
             tp: state
             for tp, state in due.items()
@@ -341,16 +346,17 @@ class Resetting:
         self._note_done(kept, targets)
 
     def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
-        # All finished partitions are checked again at the same times, with one request.
+        # All finished partitions are checked again at the same time, with one request.
         every = max(_RECHECK, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
         until = (self._ledger.now()[0] // every + 1) * every
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}
         self._resets.release(done)
 
-    # ------------------------------------------------------------ lifted before the move
+    # ------------------------------------------------------------ resets that were
+    # lifted before the move
 
     async def _continue_at_commits(self, lifted: Collection[tuple[str, int]]) -> None:
-        """Continue partitions at the committed offset, if another member has moved them."""
+        """Continue partitions at the committed offset if another member has moved them."""
         owned = {TopicPartition(*tp): self._state(tp) for tp in lifted}
         busy = self._busy()
         self._resets.release([tp for tp, state in owned.items() if state is None])

@@ -1,7 +1,7 @@
 """
-Defines partitions that refer to their ``assignment()``, and types for type checkers.
+Defines partitions that refer to an ``assignment()`` call, and types for type checkers.
 
-kafka-python ships no types for its values.
+kafka-python does not provide types for its values.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         partition: int
 
     class ConsumerRecord(NamedTuple):
-        """The same as kafka-python's class, with the deserializers' keys and values."""
+        """The same as kafka-python's class, with the types of its keys and values."""
 
         topic: str
         partition: int
@@ -42,10 +42,10 @@ else:
 
 class AssignedPartition(TopicPartition):
     """
-    A ``TopicPartition`` that ``assignment()`` returned, with the others of that call.
+    A ``TopicPartition`` returned by ``assignment()``; refers to the call's other ones.
 
     The object equals a plain ``TopicPartition``, with the same hash and ``repr``. A
-    pickled copy, or an object made of its values, is a plain ``TopicPartition``.
+    pickled copy, or an object created from its values, is a plain ``TopicPartition``.
     """
 
     snapshot: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
@@ -60,11 +60,11 @@ class AssignedPartition(TopicPartition):
 
 class AssignedPartitions:
     """
-    The partitions that ``assignment()`` returns until the assignment changes.
+    The partitions that ``assignment()`` returns, until the assignment changes.
 
     Attributes:
-        assigned: the assignment, which is compared by identity.
-        partitions: the partitions; each refers to all partitions of the call, by topic.
+        assigned: the assignment; it is compared by identity.
+        partitions: the partitions; each one refers to all of them.
     """
 
     def __init__(self, assigned: "Mapping[str, Iterable[tuple[str, int]]]") -> None:

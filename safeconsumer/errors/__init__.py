@@ -1,9 +1,10 @@
 """
-Exports the errors of this package, which all derive from ``SafeConsumerError``.
+Exports the errors of this package; all of them derive from ``SafeConsumerError``.
 
 This module is for users; no other module of the package imports it. Some errors are
-also subclasses of kafka-python's errors, so that code which already catches those keeps
-working. Such errors are imported at their first use, because they need kafka-python.
+also subclasses of kafka-python's errors, so that code that already catches
+kafka-python's errors keeps working. Such errors are imported at their first use,
+because they need kafka-python.
 """
 
 from importlib import import_module
@@ -116,7 +117,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
     if name in __all__:
-        is_of_worker = name == "DeserializationError"  # a worker's error, like Reject
+        is_of_worker = name == "DeserializationError"  # from worker, like Reject
         room = "worker.handlers" if is_of_worker else "errors.kafka_python"
         globals()[name] = value = getattr(import_module(f"safeconsumer.{room}"), name)
         return value

@@ -1,29 +1,29 @@
 """
-Defines the errors that need neither kafka-python nor another module of this package.
+Defines the errors that depend neither on kafka-python nor on other modules.
 
-Modules of this package import the errors from here; users import them from
+Modules of this package import the errors from this module; users import them from
 ``safeconsumer.errors``.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-# The module from which users import the errors, and which tracebacks name.
+# Users import the errors from this module, and tracebacks name it.
 _PUBLIC = "safeconsumer.errors"
 
 
 class SafeConsumerError(Exception):
     """
-    The parent of every error of this package.
+    The base class of all errors of this package.
 
-    Catch this class to handle all of them; the message names the problem and the
+    Catch this class to handle all of them. The message names the problem and the
     remedy.
     """
 
     __module__ = _PUBLIC
 
     def __str__(self) -> str:
-        """Return the message without the class name that kafka-python's errors prepend."""
+        """Return the message, without the class name that kafka-python's errors prepend."""
         return Exception.__str__(self)
 
     def __init_subclass__(cls) -> None:
@@ -33,16 +33,16 @@ class SafeConsumerError(Exception):
 
 class ScopeSyntaxError(SafeConsumerError, ValueError):
     """
-    A scope, topic name, partition number or pattern is not legal.
+    A scope, topic name, partition number or pattern is not valid.
 
-    Correct the text that the message quotes; nothing was applied. It is a subclass of
+    Correct the text that the message quotes; nothing was applied. This is a subclass of
     ``ValueError``, like every error of this package about a value.
     """
 
 
 class TargetTypeError(SafeConsumerError, TypeError):
     """
-    A target is neither a partition, nor text, nor a compiled pattern, nor a scope.
+    A target is not a partition, text, a compiled pattern or a scope.
 
     Pass a ``TopicPartition``, or text such as ``orders:3``; nothing was applied.
     """
@@ -66,7 +66,7 @@ class DecoderSettingError(SafeConsumerError, ValueError):
 
 class HoldSettingError(SafeConsumerError, ValueError):
     """
-    An owner, reason, duration or lifetime of a hold is not acceptable.
+    An owner, reason, duration or lifetime of a hold is not valid.
 
     Correct the value that the message names; nothing was applied.
     """
@@ -76,9 +76,9 @@ class MissingExtraError(SafeConsumerError, ImportError):
     """
     A feature needs a package that is not installed.
 
-    Run the install command in the message. It names an extra of this package, or
-    describes how to get the compiled decoder, which is missing if the package was built
-    without a C compiler.
+    Run the install command in the message. The command installs an extra of this
+    package, or the compiled decoder, which is missing if the package was built without
+    a C compiler.
     """
 
 
@@ -87,8 +87,8 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     The installed kafka-python is not a version that this package supports.
 
     Install a version that the message names. The constructor of a consumer raises this
-    error before it starts a thread or opens a socket; if kafka-python lacks a module
-    that ``SafeConsumer`` builds on, the import of the class raises this error.
+    error before it starts a thread or opens a socket. If kafka-python lacks a module
+    that ``SafeConsumer`` depends on, importing the class raises this error.
     """
 
 
@@ -103,24 +103,24 @@ class UnsupportedAiokafkaError(SafeConsumerError, ImportError):
 
 class MemberClosedError(SafeConsumerError, RuntimeError):
     """
-    A hold was placed on a closed consumer of another library, which delivers nothing.
+    A hold was placed on a closed consumer of another library, which has no effect.
 
-    Place holds before ``close`` or ``stop``, or on a new consumer. It is a subclass of
-    ``RuntimeError``, which confluent-kafka's own calls raise in that case.
+    Place holds before ``close`` or ``stop``, or on a new consumer. This is a subclass
+    of ``RuntimeError``, which confluent-kafka's own calls raise in that case.
     """
 
 
 class TimestampError(SafeConsumerError, ValueError):
     """
-    A time for an offset lookup is not a number of milliseconds that Kafka accepts.
+    A timestamp for an offset lookup is not a number of milliseconds that Kafka accepts.
 
-    Correct the time of the partition that the message names; no request was sent.
+    Correct the timestamp for the partition that the message names; no request was sent.
     """
 
 
 class WorkerSettingError(SafeConsumerError, ValueError):
     """
-    A setting of a ``Worker`` or ``Pump`` is impossible.
+    A setting of a ``Worker`` or ``Pump`` is not valid.
 
     Correct the setting as the message says; nothing was started.
     """
@@ -128,7 +128,7 @@ class WorkerSettingError(SafeConsumerError, ValueError):
 
 class WorkerStateError(SafeConsumerError, RuntimeError):
     """
-    A ``Worker`` or ``Pump`` was used after its end, run twice, or run beside another.
+    A ``Worker`` or ``Pump`` was used after its end, twice, or beside another one.
 
     Create a new object for each run, and only one for each consumer.
     """
@@ -146,7 +146,7 @@ class UnansweredBatchError(SafeConsumerError, RuntimeError):
 
 class ControlSettingError(SafeConsumerError, ValueError):
     """
-    A setting of group control is not acceptable, or group control is off but needed.
+    A setting of group control is not valid, or group control is off but needed.
 
     Correct the setting as the message says; nothing was started.
     """
@@ -165,11 +165,11 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
     """
     A group hold was not acknowledged; the message describes the state of each hold.
 
-    It is safe to repeat the call. The acknowledged holds are in force.
+    The call can be repeated safely. The acknowledged holds are in force.
 
     Attributes:
         acknowledged: the acknowledged holds, one item for each hold.
-        refused: the holds that certainly were not written, one item for each hold.
+        refused: the holds that were definitely not written, one item for each hold.
     """
 
     acknowledged: Sequence[Any] = ()
@@ -178,7 +178,7 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
 
 class ClientPropertyError(SafeConsumerError, ValueError):
     """
-    A Java client property cannot be carried over to kafka-python.
+    A Java client property cannot be translated to a kafka-python setting.
 
     Remove the property that the message names, or set kafka-python's own setting.
     """
@@ -186,9 +186,9 @@ class ClientPropertyError(SafeConsumerError, ValueError):
 
 class SparkSettingError(SafeConsumerError, ValueError):
     """
-    An option of the Spark source is missing, unknown or contradicts another option.
+    An option for the Spark source is missing or unknown, or contradicts another one.
 
-    The message names the option and what to do; it never contains a secret.
+    The message names the option and says what to do; it never contains a secret.
     """
 
 
@@ -196,13 +196,13 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
     """
     A Spark session lacks a part that ``safekafka`` needs.
 
-    Get the missing part as the message says, and start the session again.
+    Add the missing part as the message says, and start the session again.
     """
 
 
 class NotQuietError(SafeConsumerError, TimeoutError):
     """
-    Streams still read, or may read, held partitions; the message has the reasons.
+    Streams still read, or may read, held partitions; the message gives the reasons.
 
     Wait longer, or stop the streams; until then treat no partition as quiet.
     """
@@ -210,16 +210,16 @@ class NotQuietError(SafeConsumerError, TimeoutError):
 
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
-    The holds cannot be read now, so everything counts as held.
+    The holds cannot be read at the moment, so everything counts as held.
 
-    Remove the cause that the message names; then reading continues automatically, or
+    Remove the cause that the message names. Reading then continues automatically, or
     after a restart of the query.
     """
 
 
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
-    An object has no metrics, or this exporter cannot show them.
+    An object has no metrics, or this exporter cannot export them.
 
     Pass one of the objects that the message lists.
     """
@@ -227,7 +227,7 @@ class MetricsSourceError(SafeConsumerError, TypeError):
 
 class DataLostError(SafeConsumerError, RuntimeError):
     """
-    Records that a stream had to read are gone; the message names them.
+    Records that a stream had to read were deleted; the message names them.
 
     Decide whether the stream may continue without these records; if it may, set
     ``failOnDataLoss=false``.
@@ -236,7 +236,7 @@ class DataLostError(SafeConsumerError, RuntimeError):
 
 class HeldDataLostError(DataLostError):
     """
-    The next records of held partitions are gone; the message names the partitions.
+    The next records of held partitions were deleted; the message names the partitions.
 
     Start a new checkpoint, skip to an offset that exists (``Controller.skip``), or set
     ``failOnDataLoss=false``, so that the stream continues without the records.
@@ -245,9 +245,10 @@ class HeldDataLostError(DataLostError):
 
 class StreamStalledError(SafeConsumerError, TimeoutError):
     """
-    Records of a planned batch did not arrive; the message names the partition.
+    Records of a planned batch have not arrived; the message names the partition.
 
-    Restart the query once its brokers respond; the whole batch is then read again.
+    Restart the query when its brokers respond again; the whole batch is then read
+    again.
     """
 
 
@@ -257,13 +258,13 @@ class JournalError(SafeConsumerError, ValueError):
 
     Remove the cause, which may be a missing folder or permission, a full disk, or a
     file that is not a journal. Records that arrive while a journal cannot be written
-    are missing from it.
+    will be missing from it.
     """
 
 
 class CheckpointError(SafeConsumerError, ValueError):
     """
-    A stream's checkpoint cannot be read or understood; the message has the reason.
+    A stream's checkpoint cannot be read or parsed; the message gives the reason.
 
     Pass the folder that is the query's ``checkpointLocation``.
     """
@@ -271,9 +272,9 @@ class CheckpointError(SafeConsumerError, ValueError):
 
 class RecordFailedError(SafeConsumerError):
     """
-    A record failed for good, and the worker stopped; nothing past it was committed.
+    A record failed for good, and the worker stopped; no later offset was committed.
 
-    ``run()`` raises this error, whose cause is the handler's exception. Fix the handler
+    ``run()`` raises this error; its cause is the handler's exception. Fix the handler
     and start the program again; the record is then delivered again. Configure a
     ``DeadLetter`` if the worker should continue without such records.
     """
@@ -290,11 +291,11 @@ class DeadLetterLimitError(SafeConsumerError):
 
 class HandlersCannotRunError(SafeConsumerError):
     """
-    Handlers cannot be run at all, so the worker stops; no record has failed.
+    Handlers cannot run at all, so the worker stops; no record has failed.
 
-    A process does not start, or a handler returned a coroutine that no code awaits,
+    A process did not start; or a handler returned a coroutine that nothing awaits,
     requested a commit (``CommitRefusedError``), or tried to close or reassign the
-    consumer (``ConsumerInUseError``). ``run()`` raises this error; fix the program as
+    consumer (``ConsumerInUseError``). ``run()`` raises this error. Fix the program as
     the message says.
     """
 
@@ -303,7 +304,7 @@ class LifespanError(HandlersCannotRunError):
     """
     The context manager of ``lifespan`` could not be entered or left; the worker stops.
 
-    ``run()`` raises this error, whose cause is the original exception, which shows what
+    ``run()`` raises this error. Its cause is the original exception, which shows what
     to fix.
     """
 
@@ -312,8 +313,8 @@ class ProcessDiedError(SafeConsumerError):
     """
     A process of the process executor exited while it was processing this record.
 
-    Look for a crash, or for a kill by the operating system, for example for lack of
-    memory.
+    Look for a crash, or for a kill by the operating system, for example because memory
+    ran out.
     """
 
 
@@ -321,13 +322,13 @@ class HandlerTimeoutError(SafeConsumerError, TimeoutError):
     """
     A handler took longer than ``handler_timeout`` for this record, and was stopped.
 
-    Make the handler faster, or allow it more time.
+    Make the handler faster, or give it more time.
     """
 
 
 class HandlerCancelledError(SafeConsumerError):
     """
-    A handler was cancelled, but not by its worker; its cause shows where.
+    A handler was cancelled, but not by its worker; this error's cause shows where.
 
     The handler awaited a cancelled task, or its own task was cancelled. Catch the
     cancellation of tasks that the handler awaits.

@@ -1,4 +1,4 @@
-"""Defines errors that subclass kafka-python's errors, so that existing handlers work."""
+"""Defines errors that subclass kafka-python's, so that existing ``except`` clauses work."""
 
 from kafka.errors import CommitFailedError, CorruptRecordError, IllegalStateError
 from kafka.structs import TopicPartition
@@ -16,14 +16,14 @@ class NotConsumedError(SafeConsumerError, IllegalStateError):
     A target cannot belong to this consumer: not subscribed, not assigned, or unknown.
 
     Subscribe to the topic or assign the partition first, or correct the name in the
-    message; nothing was applied. It is a subclass of ``IllegalStateError``, which
+    message; nothing was applied. This is a subclass of ``IllegalStateError``, which
     kafka-python raises for such partitions.
     """
 
 
 class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
     """
-    A topic name or partition number is not legal in Kafka, so no consumer can have it.
+    A topic name or partition number is not valid in Kafka, so no consumer can have it.
 
     Correct the name in the message; nothing was applied.
     """
@@ -31,10 +31,10 @@ class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
 
 class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     """
-    A ``poll`` or a step of an iteration started while another was under way.
+    A ``poll`` or a step of an iteration was started during another one.
 
     Poll on one thread only. The second call came from another thread, or from a hook or
-    signal handler inside the first call, which continues undisturbed. While a
+    signal handler inside the first call. The first call is not affected. While a
     ``Worker`` or ``Pump`` is using the consumer, every other poll is refused, even
     between its polls.
     """
@@ -44,9 +44,9 @@ class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
     A child process polled, closed or committed with a consumer of its parent.
 
-    Create the consumer in the process that uses it, because a child process does not
-    have the consumer's threads. Every call that needs the network raises this error in
-    the child, and so does a worker of the parent.
+    Create the consumer in the process that uses it, because a forked child does not
+    have the consumer's threads. In the child, every call that needs the network raises
+    this error, and so does a worker that was created in the parent.
     """
 
 
@@ -54,9 +54,9 @@ class ConsumerClosedError(SafeConsumerError, IllegalStateError, RuntimeError):
     """
     A call that needs the network was made on a closed consumer.
 
-    Create a new consumer, or make the call before ``close``. It is a subclass of
+    Create a new consumer, or make the call before ``close``. This is a subclass of
     ``IllegalStateError``, which kafka-python's ``poll`` raises in that case, and of
-    ``RuntimeError``, which its other calls raise.
+    ``RuntimeError``, which kafka-python's other calls raise.
     """
 
 
@@ -65,36 +65,36 @@ class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     A rebalance listener made a call that waits for the listener's own thread.
 
     Make the call after ``poll`` has returned, or use the call that the message names,
-    such as ``commit_async()``. It is a subclass of ``RuntimeError``, which kafka-python
-    raises in that case.
+    such as ``commit_async()``. This is a subclass of ``RuntimeError``, which
+    kafka-python raises in that case.
     """
 
 
 class BlockingCallInSignalHandlerError(SafeConsumerError, RuntimeError):
     """
-    A signal handler made a call that waits for the call it interrupted.
+    A signal handler made a call that would wait for the call that it interrupted.
 
     Record the signal in the handler, or call ``wakeup()``, and make the call after
-    ``poll`` has returned. The call works in a handler that interrupts other code. Where
-    this error is raised, kafka-python's call would wait forever.
+    ``poll`` has returned. If a handler interrupts other code, the call works.
+    kafka-python's own call would wait forever in this case.
     """
 
 
 class NotOwnedError(SafeConsumerError, CommitFailedError):
     """
-    A commit names a partition that this member of the group does not own.
+    A commit includes a partition that this member of the group does not own.
 
-    Leave the partition out of the commit; its next owner reads the records again from
-    the last commit. The message names the partition; nothing was sent or committed.
+    Leave the partition out of the commit; its next owner reads the records again, from
+    the last commit on. The message names the partition; nothing was sent or committed.
     """
 
 
 class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     """
-    A commit was requested while a ``Worker`` or ``Pump`` makes the consumer's commits.
+    A commit was requested while a ``Worker`` or ``Pump`` makes all of the commits.
 
-    Remove the call, because finished records are committed without it. Nothing was
-    sent. If a handler raises this error, the worker stops instead of retrying.
+    Remove the call; finished records are committed without it. Nothing was sent. If a
+    handler raises this error, the worker stops and does not retry.
     """
 
 
@@ -102,10 +102,10 @@ class ConsumerInUseError(HandlersCannotRunError, IllegalStateError):
     """
     The consumer cannot be closed or reassigned while a ``Worker`` or ``Pump`` uses it.
 
-    Call ``worker.stop()``, or leave the block of the ``Pump``. A ``close``,
-    ``unsubscribe`` or ``assign`` now would leave finished work uncommitted, which would
-    then be repeated. Nothing was changed. If a handler raises this error, the worker
-    stops.
+    Call ``worker.stop()``, or leave the ``with`` block of the ``Pump``. A ``close``,
+    ``unsubscribe`` or ``assign`` call would leave finished work uncommitted, and that
+    work would be repeated. Nothing was changed. If a handler raises this error, the
+    worker stops.
     """
 
 
@@ -113,15 +113,16 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     """
     A batch of records cannot be read, because its checksum is wrong or it is truncated.
 
-    ``seek`` past the batch, or pause the partition; until then each later ``poll``
+    Call ``seek()`` to skip the batch, or pause the partition. Until then each ``poll``
     raises this error again. All earlier records were returned, and the position stays
     at the batch.
 
     Attributes:
         partition: the partition.
         offset: the first offset that cannot be read.
-        is_of_broker: whether the broker reports that it cannot read its log, which it
-            may be able to read later; otherwise the broker's response cannot be read.
+        is_of_broker: whether the broker has reported that it cannot read its log; it
+            may be able to read the log later. If not, the consumer cannot read the
+            broker's response.
     """
 
     partition: TopicPartition
@@ -137,7 +138,7 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
         *,
         is_of_broker: bool,
     ) -> "CorruptBatchError":
-        """Return kafka-python's error with its partition and offset added."""
+        """Return kafka-python's error, with the partition and offset added."""
         why = error.args[0] if error.args else error.description
         message = (
             f"{partition_text(*partition)} cannot be read at offset {offset}: {why}; "

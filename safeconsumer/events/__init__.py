@@ -18,13 +18,14 @@ plain JSON values::
             case events.Event(name="rebalance_completed", gained=gained):
                 print("gained", len(gained))
 
-Every hook receives every event once, in chronological order, under no lock. One thread
-at a time calls the hooks, so a slow hook delays the other hooks and later events, but
-no ``poll``, ``pause`` or ``resume`` on another thread. Such a call may return before
-the hooks have received its events; a ``poll`` may return records of partitions while
-hooks still handle the ``rebalance_completed`` event that names these partitions. A hook
-may pause, resume and query holds; the events of these calls follow the event that the
-hook handles. A hook's exceptions are counted, logged once, and have no other effect.
+Every hook receives every event once, in chronological order, without a lock held. One
+thread at a time calls the hooks. A slow hook therefore delays the other hooks and later
+events, but not a ``poll``, ``pause`` or ``resume`` on another thread. Such a call may
+return before the hooks have received its events. For example, a ``poll`` may return
+records of partitions while hooks still handle the ``rebalance_completed`` event that
+names these partitions. A hook may pause, resume and query holds; the events of these
+calls follow the event that the hook is handling. A hook's exceptions are counted,
+logged once, and have no other effect.
 """
 
 from importlib import import_module
@@ -138,8 +139,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    # Imports the events of group control and of workers, which a consumer does not
-    # need.
+    # Imports the events of group control and of workers only when they are needed,
+    # because a consumer does not need them.
     if name in __all__:
         for room in ("group", "worker"):
             home = import_module(f"safeconsumer.{room}.events")

@@ -1,4 +1,4 @@
-"""Defines what all events share: frozen values, a severity, advice and a log line."""
+"""Defines the parts that all events share: frozen values, severity, advice, a log line."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Self, dataclass_transform, get_origin
@@ -10,8 +10,8 @@ from safeconsumer.holds.scope import TopicPartition, partition_text
 
 Partitions = tuple[TopicPartition, ...]
 
-# The maximum number of values of a list in a log line. Without this limit, ten pauses a
-# second, of two hundred partitions each, would write 680 KB a second.
+# The maximum number of list items in a log line. Without this limit, ten pauses per
+# second of two hundred partitions each would write 680 KB per second.
 _MOST_NAMED = 5
 
 _set = object.__setattr__
@@ -20,9 +20,9 @@ _set = object.__setattr__
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Event:
     """
-    The parent of all events.
+    The base class of all events.
 
-    A subclass has its own ``name``, ``level`` and annotated fields, and overrides
+    A subclass defines ``name``, ``level`` and annotated fields, and overrides
     ``severity`` and ``advice`` if these depend on the fields.
 
     Attributes:
@@ -33,8 +33,8 @@ class Event:
         level: the level of log lines about the event: debug, info, warning, error.
     """
 
-    # attrs could make such classes, but it compiles each of them; for a consumer's
-    # events that would add 3 % to 4 % to the import time of kafka-python
+    # attrs could create such classes, but it compiles code for each of them. For a
+    # consumer's events that would add 3 % to 4 % to the import time of kafka-python
     # (design/benchmarks.md).
 
     __match_args__ = ("name",)
@@ -61,23 +61,23 @@ class Event:
             takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
             message = f"{type(self).__name__} takes {takes}; it was given {given}"
             raise TypeError(message)
-        _set(self, "__dict__", values)  # no caller keeps this dict
+        _set(self, "__dict__", values)  # no caller keeps a reference to this dict
 
     @classmethod
     def of(cls, values: dict[str, object]) -> Self:
-        """Make an event that keeps this dict of values, without checking the values."""
+        """Create an event that keeps this dict of values, without checking the values."""
         made = cls.__new__(cls)
         _set(made, "__dict__", values)
         return made
 
     @property
     def severity(self) -> str:
-        """The level of the log line, ``level`` unless the fields require another one."""
+        """The level of the log line: ``level``, unless the fields require another one."""
         return self.level
 
     @property
     def advice(self) -> str | None:
-        """The action that the log line recommends, or None."""
+        """The action that the log line recommends; None if there is none."""
         return None
 
     def as_dict(self, most: int | None = None) -> dict[str, object]:
@@ -85,15 +85,15 @@ class Event:
         Return every field as plain JSON values, with partitions such as ``orders:3``.
 
         Args:
-            most: the maximum number of values of a list, or None for no limit; the last
-                value of a longer list is the number of the remaining values.
+            most: the maximum number of items of a list, or None for no limit. A longer
+                list is cut, and ends with the number of items that were left out.
         """
         return {name: _plain(one, most) for name, one in self._values()}
 
     def as_log_line(self) -> tuple[str, dict[str, object]]:
         """Return the name and the keys of the log line; long lists are shortened."""
         values = {**self.as_dict(_MOST_NAMED), "advice": self.advice}
-        del values["at"]  # a log line has its own time
+        del values["at"]  # the log line has its own timestamp
         shown = {name: one for name, one in values.items() if one is not None}
         return f"safeconsumer.{self.name}", shown
 
@@ -125,7 +125,8 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
 
 
 def _is_of_class(kind: object) -> bool:
-    # An annotation is a string in a module with ``from __future__ import annotations``.
+    # In a module with ``from __future__ import annotations``, an annotation is a
+    # string.
     if isinstance(kind, str):
         return kind.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
     return ClassVar in {kind, get_origin(kind)}

@@ -1,4 +1,4 @@
-"""Defines the events of a consumer: holds, partitions, fetched data, joins, patterns."""
+"""Defines a consumer's events: about holds, partitions, fetched data, joins, patterns."""
 
 from safeconsumer.events.base import Event, Partitions
 from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime, is_routine
@@ -6,13 +6,13 @@ from safeconsumer.holds.scope import Partition, TopicPartition
 
 _OWN = frozenset({APP, WHOLE})
 
-# The largest number of holds that a warning's advice names.
+# The maximum number of holds that a warning's advice names.
 _FEW = 3
 
 
 class HoldEvent(Event):
     """
-    The parent of events about holds; debug if they only limit a worker's own load.
+    Base class of events about holds; level debug if they only limit a worker's load.
 
     Attributes:
         holds: the holds.
@@ -30,7 +30,7 @@ class HoldEvent(Event):
 
     @property
     def _are_own(self) -> bool:
-        # A program that pauses and resumes ten times a second needs no log lines.
+        # A program that pauses and resumes ten times a second should not fill the log.
         owners = {one.owner for one in self.holds}
         return all(one in _OWN or is_routine(one) for one in owners)
 
@@ -44,14 +44,15 @@ class HoldEvent(Event):
 
 class HoldsPlaced(HoldEvent):
     """
-    One call placed or changed holds; debug if the holds are the application's own.
+    A call has placed or changed holds; level debug if the holds are the application's.
 
     Attributes:
         holds: the holds that are new or changed.
         quiet: the assigned partitions that became quiet.
-        topics: the known topics that the holds cover; None if no hold is of a pattern.
-        is_taken_over: whether previous owners of the partitions handed the holds over;
-            the level is then warning, because no call of this program has placed them.
+        topics: the known topics that the holds cover; None if no hold is on a pattern.
+        is_taken_over: whether previous owners of the partitions have handed the holds
+            over. If so, the level is warning, because no call of this program has
+            placed them.
     """
 
     __match_args__ = ("holds", "quiet")
@@ -73,7 +74,7 @@ class HoldsPlaced(HoldEvent):
 
 
 class PatternCoversNothing(HoldEvent):
-    """A hold was placed on a pattern that no known topic matches now."""
+    """A hold was placed on a pattern that currently matches no known topic."""
 
     name = "pattern_covers_nothing"
     level = "warning"
@@ -81,11 +82,11 @@ class PatternCoversNothing(HoldEvent):
 
 class HoldCoversNothing(HoldEvent):
     """
-    Holds name targets that a member with another client library does not consume.
+    Holds name targets that this member, with another client library, does not consume.
 
-    A name may be mistyped. The event is reported once for each hold, when the hold is
-    placed or, if nothing is assigned then, after the next assignment. Patterns have an
-    event of their own, :class:`PatternCoversNothing`.
+    A name may be mistyped. The event is emitted once for each hold: when the hold is
+    placed, or, if nothing is assigned then, after the next assignment. For patterns
+    there is a separate event, :class:`PatternCoversNothing`.
     """
 
     name = "hold_covers_nothing"
@@ -94,16 +95,16 @@ class HoldCoversNothing(HoldEvent):
 
 class HoldsRemoved(HoldEvent):
     """
-    One call lifted holds; debug if only the application's holds covered its targets.
+    A call has lifted holds; level debug if only the application held its targets.
 
     Attributes:
-        flowing: assigned partitions that flow again.
+        flowing: assigned partitions that are no longer quiet.
         remaining: holds that still cover the same targets.
-        besides: pauses of everything that was assigned of a topic, which the call ended
-            although it did not name the topic, or named fewer of the topic's partitions
-            than flow now.
-        waiting: pauses of single partitions that are not assigned, which the call ended
-            although it named other targets; the level is then warning.
+        besides: whole pauses of topics that the call has ended, although it did not
+            name the topic, or named fewer of its partitions than are no longer quiet
+            now.
+        waiting: pauses of single, unassigned partitions that the call has ended
+            although it named other targets; if there are any, the level is warning.
     """
 
     __match_args__ = ("holds", "flowing")
@@ -139,7 +140,7 @@ class HoldsRemoved(HoldEvent):
 
 
 class StillHeld(HoldEvent):
-    """A call lifted nothing, because other owners or wider scopes hold its targets."""
+    """A call lifted nothing, because other owners' or wider holds cover its targets."""
 
     name = "still_held"
 
@@ -161,16 +162,16 @@ class HoldsEnded(HoldEvent):
     """
     Holds ended without a resume.
 
-    The holds ended with the assignment to which they were bound, as plain pauses do, or
-    with the consumer. Or they were handed over to the next owner, or were under a whole
-    pause that expired. The level is debug if the application's call ended its own
-    holds.
+    The holds were bound to an assignment that has ended, as plain pauses are, or the
+    consumer was closed. Or the holds were handed over to the next owner, or depended on
+    a whole pause that has expired. The level is debug if a call of the application
+    ended its own holds.
 
     Attributes:
         departed: the partitions that departed; empty if a whole pause expired.
-        flowing: partitions that stay assigned and flow again.
-        handed_over: partitions that stay paused at their next owner.
-        is_called: whether a call of the application ended the holds: ``assign``,
+        flowing: partitions that are still assigned, and are no longer quiet.
+        handed_over: partitions that stay paused on their next owner.
+        is_called: whether a call by the application ended the holds: ``assign``,
             ``unsubscribe`` or ``close``.
     """
 
@@ -199,21 +200,21 @@ class HoldsEnded(HoldEvent):
 
 class AssignedWhileHeld(HoldEvent):
     """
-    Earlier holds keep newly assigned partitions quiet.
+    Existing holds keep newly assigned partitions quiet.
 
-    The partitions were quiet when they departed and are now back, or a pause of
-    everything that was assigned of their topic covers them. The level is warning. The
-    level is info if only plain pauses keep the partitions quiet, because each eager
-    rebalance gives such partitions back. It stays warning if the application has paused
-    no remaining partition of the topic by name, or if the partitions were lost with the
-    membership, because kafka-python's pauses end then and a program may have forgotten
-    its own.
+    Either the partitions were quiet when they departed and have now come back, or a
+    whole pause of their topic covers them. The level is normally warning. It is info if
+    only plain pauses keep the partitions quiet, because each eager rebalance gives such
+    partitions back. It is warning even then in two cases: if the application has paused
+    none of the topic's remaining partitions by name, or if the partitions were lost
+    with the membership. kafka-python's pauses end with the membership, so a program may
+    have forgotten its pauses.
 
     Attributes:
-        partitions: the gained partitions that are quiet; if a whole pause is left
-            alone, all partitions that it keeps quiet.
-        is_left_alone: whether the application paused a topic as a whole, and has paused
-            none of the topic's remaining partitions by name; reported once.
+        partitions: the gained partitions that are quiet. If ``is_left_alone`` is true,
+            all partitions that the whole pause keeps quiet.
+        is_left_alone: whether the application has paused a topic as a whole, but has
+            paused none of the topic's remaining partitions by name; reported once.
         lost: those of the partitions that were lost with the membership.
     """
 
@@ -246,10 +247,10 @@ class AssignedWhileHeld(HoldEvent):
 
 class GatesChanged(Event):
     """
-    Partitions flow because their gates opened and no hold covers them.
+    Partitions are no longer quiet, because their gates opened and no hold covers them.
 
     Attributes:
-        reason: the reason why the gates opened, as readable text.
+        reason: the reason why the gates opened, as text for people.
     """
 
     __match_args__ = ("flowing",)
@@ -262,15 +263,15 @@ class GatesChanged(Event):
 
 class RebalanceCompleted(Event):
     """
-    A join of the consumer group completed and its assignment is in force.
+    A join of the consumer group has completed, and its assignment is in force.
 
     Attributes:
         generation: Kafka's generation id.
         member_id: Kafka's member id.
-        kept: partitions owned without a gap.
-        gained: partitions owned from now on, including regained ones.
-        revoked: partitions given up.
-        lost: partitions taken away while the membership was lost.
+        kept: partitions that were owned before and after, without a gap.
+        gained: partitions that are owned from now on, including regained ones.
+        revoked: partitions that the member gave up.
+        lost: partitions that were taken away while the membership was lost.
         quiet: the partitions that are quiet now.
         holds_on_gained: holds that keep gained partitions quiet.
     """
@@ -290,16 +291,16 @@ class RebalanceCompleted(Event):
 
 class FetchesPurged(Event):
     """
-    Fetched data of an ended ownership was discarded; debug if the data was empty.
+    Fetched data of ended ownerships was discarded; level debug if it was empty.
 
-    Data that a seek has made useless is not counted.
+    Data that was discarded because of a seek is not counted.
 
     Attributes:
-        bytes: the size of the data, as received from the broker; for records that were
-            decoded and put back, the sizes of their keys and values are added to that
-            of the batch.
-        fetches: the number of fetch responses or parts of responses.
-        records: the number of records; None if the record format does not state it.
+        bytes: the size of the data, as received from the broker. If records were
+            decoded and put back, the sizes of their keys and values are added to the
+            size of their batch.
+        fetches: the number of fetch responses, or parts of them, that were discarded.
+        records: the number of records; None if the record format does not contain it.
     """
 
     __match_args__ = ("partitions", "fetches", "records", "bytes")
@@ -317,7 +318,7 @@ class FetchesPurged(Event):
 
 class ParkedDataDropped(Event):
     """
-    Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
+    Parked data exceeded ``parked_max_bytes``; the oldest data was dropped.
 
     Attributes:
         bytes: the size of the data, counted as in :class:`FetchesPurged`.
@@ -332,9 +333,10 @@ class ParkedDataDropped(Event):
 
 class HeldPartitionUncommitted(Event):
     """
-    A quiet partition without a committed offset departed, and the policy is latest.
+    A quiet partition without a committed offset departed; its next owner skips records.
 
-    The next owner starts at the end of the log and skips the records held back.
+    Under ``latest``, the next owner starts at the end of the log, and skips the records
+    that were held back.
     """
 
     __match_args__ = ("partitions",)
@@ -346,7 +348,7 @@ class HeldPartitionUncommitted(Event):
 
 class UnreadRecordsDeleted(Event):
     """
-    Records were deleted before they were read; reading continues after these records.
+    Records were deleted before they were read; reading continues after them.
 
     Attributes:
         position: the offset at which reading would have continued.
@@ -368,8 +370,8 @@ class PositionOutOfRange(Event):
     """
     A position was out of range, and ``auto_offset_reset`` has chosen another one.
 
-    Either the position was beyond the end of the log, or the partition was not held,
-    records at the position were deleted, and ``latest`` skips the remaining ones.
+    Either the position was beyond the end of the log; or the partition was not held,
+    the records at the position were deleted, and ``latest`` skips all later ones.
 
     Attributes:
         position: the offset at which reading would have continued.
@@ -402,18 +404,18 @@ class PositionOutOfRange(Event):
 
 class LogTruncated(Event):
     """
-    A log was truncated below a position; reading continues at the point of truncation.
+    A log was truncated below a position; reading continues where it was truncated.
 
     A replica that lacked records became the leader (an unclean election). The records
-    from ``offset`` on, which may have been read before, are gone, and other records may
-    have their offsets now. Brokers without topic ids (before Kafka 2.8) send the same
-    response if the topic was deleted and recreated and has fewer records than the
-    position; in that case the records before ``offset`` were not read.
+    from ``offset`` on, which may have been read already, are gone, and other records
+    may have their offsets now. Brokers without topic ids (before Kafka 2.8) send the
+    same response if the topic was deleted and recreated, and its log ends below the
+    position. In that case the new records before ``offset`` were not read.
 
     Attributes:
         position: the offset at which reading would have continued.
-        offset: the offset at which reading continues, the first that the new leader
-            lacked.
+        offset: the offset at which reading continues, which is the first one that the
+            new leader lacked.
     """
 
     __match_args__ = ("partition", "position", "offset")
@@ -435,22 +437,24 @@ class LogTruncated(Event):
 
 class TopicRecreated(Event):
     """
-    A topic was deleted and recreated; one of its partitions is read from the new topic.
+    A topic was deleted and recreated; a partition is now read from the new topic.
 
-    Positions, commits and fetched records of the old topic no longer count. Holds stay
-    in force. If a rebalance took the partitions away before the topic was recreated, no
-    event follows: the consumer has no position in the old topic any more.
+    Positions, commits and fetched records of the old topic are no longer used. Holds
+    stay in force. If a rebalance took the partitions away before the topic was
+    recreated, there is no event, because the consumer no longer has a position in the
+    old topic.
 
     Attributes:
         position: the offset at which reading would have continued in the old topic;
             None if that is not known.
-        old_id: the id of the topic that was deleted, as Kafka writes it.
-        new_id: the id of the topic that has its name now.
-        begins: the point at which reading starts: "earliest" if the partition was held,
-            or a worker consumes it; otherwise ``auto_offset_reset``. With "none" the
+        old_id: the id of the deleted topic, in Kafka's text form.
+        new_id: the id of the new topic with the same name.
+        begins: where reading starts: "earliest" if the partition was held, or a worker
+            consumes it; otherwise the value of ``auto_offset_reset``. With "none" the
             next ``poll`` raises, as it does for a partition without a position. For a
-            partition that was just gained the value is "committed": reading starts at
-            the group's committed offset, if the new topic has one, otherwise as above.
+            partition that was just gained, the value is "committed": reading starts at
+            the offset that the group has committed in the new topic; if there is none,
+            the rules above apply.
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")
@@ -484,17 +488,17 @@ class PauseNotHandedOver(Event):
     """
     A paused partition departed and its pause was not handed over.
 
-    A pause that lasts until it is resumed stays in force here; a plain pause has ended.
+    A pause that lasts until it is resumed stays in force on this member; a plain pause
+    has ended.
 
-    The join that took the partition away did not carry the pause, because the pause was
-    placed after that join's request was sent, because the leader does not use
-    safeconsumer, or because the group had too many pauses. Or the partition was paused
-    with everything that was assigned of its topic; such a pause stays in force here and
-    is never handed over.
+    There are several possible reasons: the pause was placed after the request for the
+    join was sent, the leader does not use safeconsumer, or the group has too many
+    pauses. Or the pause was a whole pause of the topic, which stays in force on this
+    member and is never handed over.
 
     Attributes:
         partitions: the paused partitions.
-        is_whole: whether everything assigned of the topic was paused as a whole.
+        is_whole: whether the topic was paused as a whole.
     """
 
     __match_args__ = ("partitions",)
@@ -515,16 +519,18 @@ class PartitionReset(Event):
     """
     An operator has moved a partition, and reading continues at another offset.
 
-    The partition is held during the move. Records that were fetched or queued by a
-    worker before the move are void, and so are commits that were requested before; the
-    listener was called as if the partition had been revoked and assigned again. A
-    member that owns the partition again later does not report the move a second time.
+    The partition is held during the move. Records that were fetched, or queued by a
+    worker, before the move are dropped, and commits that were requested before the move
+    are refused. The rebalance listener was called as if the partition had been revoked
+    and assigned again. A member that owns the partition again later does not report the
+    move a second time.
 
     Attributes:
         position: the offset at which reading would have continued; None if that is not
             known.
         offset: the offset at which reading continues.
-        owner: the owner of the hold, for example ``operator:alice``.
+        owner: the owner of the hold that moved the partition, such as
+            ``operator:alice``.
     """
 
     __match_args__ = ("partition", "position", "offset")

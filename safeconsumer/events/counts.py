@@ -15,7 +15,8 @@ from safeconsumer.events.consumer import (
 from safeconsumer.events.takeover import essential
 from safeconsumer.holds.hold import KINDS, kind_of
 
-# A worker changes its own holds many times a second, and reports their duration.
+# A worker changes its own holds many times a second, and reports their duration
+# instead.
 HOLD_KINDS = tuple(kind for kind in KINDS if kind != "worker")
 CHANGES = ("placed", "removed", "expired", "ended")
 MOVES = ("gained", "revoked", "lost")
@@ -55,12 +56,12 @@ closes is not.
 @essential
 class Counts:
     """
-    A hook that counts events. Records take no time, because only events reach a hook.
+    A hook that counts events; costs no time per record, because records are not events.
 
     The table of the metrics (``metrics/table.py``) explains each counter.
 
-    Thread rules: one thread at a time calls this object, like any hook; every thread
-    may read the counts, without a lock. All keys exist from the start.
+    Thread rules: one thread at a time calls this object, like any hook; any thread may
+    read the counts without a lock, because all keys exist from the start.
 
     Args:
         alarms: the names of events that count as alarms.
@@ -99,7 +100,7 @@ class Counts:
                 self._count_control(event)
 
     def _count_control(self, event: Event) -> None:
-        # untyped: its class is in group, which must not be imported here
+        # untyped, because its class is in group, which must not be imported here
         one: Any = event
         match event.name:
             case "control_records_skipped":
@@ -114,7 +115,7 @@ class Counts:
 
     def _count_holds(self, event: HoldEvent) -> None:
         change = event.name.removeprefix("hold_")
-        # One event may have ten thousand holds of a few owners.
+        # One event may have ten thousand holds, of only a few owners.
         for owner, count in Counter(hold.owner for hold in event.holds).items():
             key = kind_of(owner), change
             if key in self.hold_changes:

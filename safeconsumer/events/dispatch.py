@@ -1,4 +1,4 @@
-"""Delivers events to hooks, in order and under no lock, even if hooks raise."""
+"""Delivers events to hooks in order, without a lock held, even if hooks raise."""
 
 import logging
 import threading
@@ -24,17 +24,16 @@ class Dispatcher:
     Delivers each event to every hook, even if other hooks raise.
 
     Attributes:
-        failures: how often each hook raised, or was not called because another hook
-            hangs, by the first ``repr`` of the hook.
-        takeover: the record of the threads that are in hooks; None if no thread takes
-            over.
+        failures: how many times each hook has raised, or was not called because another
+            hook hangs; the key is the hook's first ``repr``.
+        takeover: tracks which threads are in hooks; None if no thread can take over.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
         self._hooks = tuple(hooks)
         self.failures: dict[str, int] = {}
         self.takeover: Takeover | None = None
-        # keyed by the index of the hook, since a repr may vary
+        # the key is the hook's index, because a repr may vary
         self._names: dict[int, str] = {}
         for hook in self._hooks:
             if not callable(hook):
@@ -46,9 +45,9 @@ class Dispatcher:
         Call every hook with the event, even if earlier hooks raise.
 
         Returns:
-            The first exception that is not a hook's failure, because it ends the
-            program, as ``KeyboardInterrupt`` does, or because a signal handler raised
-            it. The caller raises this exception.
+            The first exception that does not count as a hook's failure, or None. Such
+            an exception ends the program, like ``KeyboardInterrupt``, or was raised by
+            a signal handler. The caller must raise it.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
@@ -63,7 +62,7 @@ class Dispatcher:
             except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
                 if isinstance(error, Exception) and not is_from_handler(error):
                     self._count(place, error)
-                else:  # raised once all hooks have received the event
+                else:  # raised when all hooks have received the event
                     stop = stop or error
         return stop
 
@@ -88,8 +87,8 @@ class Dispatcher:
         return name
 
 
-# The number of other threads' events that one call delivers, which takes a few
-# milliseconds. More would delay a poll or the network thread.
+# The number of other threads' events that one call delivers. It takes a few
+# milliseconds; more would delay a poll or the network thread.
 _MAX_OF_OTHERS = 100
 
 
@@ -98,16 +97,16 @@ class Outbox:
     The events that wait for the hooks, in chronological order.
 
     One thread at a time delivers the events, so that every hook gets every event once
-    and in that order. Another call in the meantime, on another thread or from within a
-    hook, leaves its events to the delivering thread, which always finds them:
+    and in order. If another thread or a hook calls :meth:`deliver` in the meantime, it
+    leaves its events to the delivering thread, which always finds them:
 
-    1. The other call appends its event before it tries to take the turn.
-    2. If it does not get the turn, the delivering thread has the turn at that moment.
-    3. The delivering thread reads the queue once more after it gives the turn back.
+    1. The other call's event is appended before the call tries to take the turn.
+    2. If the call does not get the turn, the delivering thread still has the turn.
+    3. After the delivering thread has given the turn back, it checks the queue again.
 
     No lock is held while a hook runs, and no thread waits for a slow hook.
 
-    Thread rules: any thread may call the methods, under no lock.
+    Thread rules: any thread may call the methods, but not while it holds a lock.
 
     Args:
         dispatcher: calls the hooks.
@@ -120,24 +119,24 @@ class Outbox:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.waiting: deque[Event] = deque()
-        # The dict has at most one entry, that of the delivering thread. ``setdefault``
-        # takes the turn in one step that neither a thread nor a signal can interrupt.
+        # The dict has at most one entry: that of the delivering thread. ``setdefault``
+        # takes the turn atomically with respect to other threads and signal handlers.
         self._turn: dict[str, list[int]] = {}
 
     def deliver(self) -> bool:
         """
         Deliver the waiting events, unless another call on any thread is doing so.
 
-        Events that other threads add in the meantime are also delivered, up to a limit,
-        so that a thread that emits events without a pause has to deliver its own.
+        Events that other threads add in the meantime are also delivered, up to a limit.
+        A thread that emits events all the time must thus deliver its own.
 
         Returns:
-            Whether this call ran hooks, which takes time.
+            Whether this call has called hooks.
 
         Raises:
             BaseException: a hook raised an exception that ends the program, or a signal
-                handler raised in a hook. All hooks have received the event; later
-                events wait for the next call.
+                handler raised in a hook. All hooks have received the event by then;
+                later events wait for the next call.
         """
         delivered = False
         limit = len(self.waiting) + _MAX_OF_OTHERS
@@ -149,8 +148,8 @@ class Outbox:
                 delivered = True
                 limit -= self._hand_out(limit)
             finally:
-                # Make no call here, because a signal handler could raise after the
-                # call, and the turn would never be given back.
+                # No call may be made here. A signal handler could raise after it, and
+                # the turn would never be given back.
                 try:
                     has_turn = self._turn["at work"] is mine
                 except KeyError:
@@ -160,15 +159,16 @@ class Outbox:
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """Return whether this thread is delivering events, so that the caller is a hook."""
+        """Return whether this thread is delivering events, which means that a hook called."""
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 
     def _hand_out(self, limit: int) -> int:
         count = 0
         while self.waiting and count < limit:
-            # An event leaves the queue after the hooks have received it. After an
-            # interrupt in between, the hooks get the event twice, but never miss it.
+            # An event is removed from the queue only after the hooks have received it.
+            # If a signal handler raises in between, hooks get the event twice, but
+            # never miss it.
             stop = self._dispatcher.dispatch(self.waiting[0])
             self.waiting.popleft()
             count += 1
@@ -178,7 +178,7 @@ class Outbox:
 
 
 def name_of(hook: Hook) -> str:
-    """Return a hook's ``repr``, or its class if that raises."""
+    """Return a hook's ``repr``, or the name of its class if ``repr`` raises."""
     try:
         return repr(hook)
     except Exception as error:

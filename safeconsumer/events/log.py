@@ -1,15 +1,15 @@
 """
 Writes events as log lines.
 
-If the application has configured structlog, the lines go there, otherwise to the logger
-``safeconsumer`` of the standard ``logging`` module. If ``logging`` is not configured
-either, Python prints only warnings and errors, to stderr.
+If the application has configured structlog, the lines go to structlog, otherwise to the
+logger ``safeconsumer`` of the standard ``logging`` module. If ``logging`` is not
+configured either, Python prints only warnings and errors, to stderr.
 
 This module never imports structlog, because an application that has configured
-structlog has already imported it. The import takes 2 MB of memory, 7 MB with rich, and
-on a busy machine ten seconds. During the import, the thread that delivers the first
-event would not return from its ``pause`` or ``resume``, and the events of all other
-threads would wait.
+structlog has already imported it. The import takes 2 MB of memory (7 MB with rich), and
+up to ten seconds on a busy machine. During the import, the thread that delivers the
+first event would be stuck in its ``pause`` or ``resume``, and the events of all other
+threads would have to wait.
 """
 
 import logging
@@ -25,7 +25,7 @@ _standard = logging.getLogger("safeconsumer")
 def log_event(event: Event) -> None:
     """Write the event's line, at the level of its severity."""
     structlog: Any = sys.modules.get("structlog")
-    # A module that another thread is still importing may have no functions yet.
+    # A module that another thread is still importing may lack its functions.
     is_configured = getattr(structlog, "is_configured", None)
     if is_configured is not None and is_configured():
         name, fields = event.as_log_line()

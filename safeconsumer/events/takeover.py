@@ -1,4 +1,4 @@
-"""Finds hooks that do not return, and lets another thread finish their thread's work."""
+"""Detects hooks that do not return, and lets another thread finish their thread's work."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from safeconsumer._waits import InterruptibleEvent
 
 T = TypeVar("T")
 
-# Seconds in one call of a hook after which its thread counts as stuck.
+# Seconds after which a thread that is still in the same hook call counts as stuck.
 STUCK_SECONDS = 1.0
 
 
@@ -18,33 +18,35 @@ Call: TypeAlias = tuple[Callable[..., object], float]
 
 
 class TakenOver(BaseException):
-    """Raised in a thread whose work another thread has finished."""
+    """Raised in a thread whose work another thread has taken over and finished."""
 
 
 class Takeover:
     """
     Lets one thread finish the work of another thread that is stuck in a hook.
 
-    1. A thread registers each call of a hook, and removes the entry after the hook.
-    2. The other thread removes the entry instead. Only one of the two threads can
-       remove the entry from the dict, so either the first thread continues, or it never
-       does. If the hook returns after all, the first thread waits until the other
+    1. A thread registers each call of a hook, and removes the entry when the hook
+       returns.
+    2. To take over, the other thread removes the entry. Only one of the two threads can
+       remove the entry from the dict, so the first thread either continues its work, or
+       never does. If the hook returns after all, the first thread waits until the other
        thread has finished, and raises :class:`TakenOver`.
 
     Attributes:
-        hook: the hook that did not return; None until work is taken over. After that no
-            hook is called any more, because other hooks may hang for the same reason.
+        hook: the hook that did not return; None until work is taken over. From then on
+            no hook is called any more, because other hooks may hang for the same
+            reason.
         over: an event that is set when the other thread has finished.
     """
 
     def __init__(self) -> None:
         self.hook: Callable[..., object] | None = None
         self.over = InterruptibleEvent()
-        self._calls: dict[int, Call] = {}  # the calls, by thread
+        self._calls: dict[int, Call] = {}  # the current calls, by thread
         self._last_call: Call | None = None
 
     def call(self, hook: Callable[[T], object], event: T) -> None:
-        """Call a hook; the hook may call this method again."""
+        """Call a hook. The hook may cause further calls of this method."""
         here = threading.get_ident()
         outer = self._calls.get(here)
         self._calls[here] = (hook, time.monotonic())
@@ -59,7 +61,7 @@ class Takeover:
 
     def stuck(self, seconds: float) -> list[tuple[Callable[..., object], float]]:
         """
-        Return the hooks that have been in one call for this long, on any thread.
+        Return the hooks whose current call has lasted this long, on whatever thread.
 
         Any thread may call this.
 
@@ -75,9 +77,10 @@ class Takeover:
 
     def takes(self, thread: int | None) -> bool:
         """
-        Take over the work of a thread that is in the same call as at the last check.
+        Take over a thread's work, if it is in the same call as at the last check.
 
-        One thread calls this, every ``STUCK_SECONDS``.
+        Only one thread may call this, every ``STUCK_SECONDS``. Return whether the work
+        was taken over.
         """
         before, call = self._last_call, self._calls.get(thread or 0)
         self._last_call = call
@@ -90,6 +93,6 @@ class Takeover:
 
 
 def essential(hook: Any) -> Any:  # noqa: ANN401 - a function or a class
-    """Mark one of our own hooks, or a class of them, as a hook that never waits."""
+    """Mark a hook of this package, or a hook class, as one that never blocks."""
     hook.is_essential = True
     return hook

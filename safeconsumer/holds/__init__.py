@@ -1,4 +1,4 @@
-"""Keeps a consumer's holds: the scope, owner, reason and end of each pause."""
+"""Keeps a consumer's holds: the scope, owner, reason and expiry of each pause."""
 
 from safeconsumer.holds.scope import ALL, Everything, Partition, Pattern, Topic
 

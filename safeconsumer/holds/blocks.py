@@ -1,4 +1,4 @@
-"""Names the owners of ``held`` blocks, and refuses blocks that hold nothing of their own."""
+"""Names the owners of ``held`` blocks, and refuses blocks that would place no new holds."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _numbers = itertools.count(1)
 
 
 def next_owner() -> str:
-    """Return an owner, unique in this process, for a block that names no owner."""
+    """Return a new owner name, unique in this process, for a block that specifies none."""
     return f"held-{next(_numbers)}"
 
 
@@ -20,8 +20,8 @@ def check_block(scopes: Iterable[Scope], owner: str, holds: Holds) -> None:
     Refuse a block that has no targets, or whose owner already holds one of them.
 
     Raises:
-        HoldSettingError: the block would run with nothing held, or its end would lift a
-            hold that it did not place.
+        HoldSettingError: the block would run although nothing is held, or would finally
+            lift a hold that it did not place.
     """
     found = tuple(scopes)
     if not found:

@@ -1,24 +1,24 @@
-"""Declares the interface of group control, whose package a consumer must not import."""
+"""Declares the interface of group control; a consumer must not import its package."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 
 class GroupControl(Protocol):
-    """The group control of one consumer, implemented by ``safeconsumer.group.member``."""
+    """Group control for one consumer; implemented by ``safeconsumer.group.member``."""
 
     def start(self) -> None:
-        """Start to gate partitions, to read the holds topic, and to send reports."""
+        """Start to gate partitions, read the holds topic, and send reports."""
 
     def report_soon(self) -> None:
         """Send a report soon, because something changed."""
 
     def close(self, seconds: float | None = None) -> None:
-        """Stop the threads and close the clients of group control."""
+        """Stop group control's threads, and close its clients."""
 
 
 class Control(Protocol):
     """The settings of group control: :class:`safeconsumer.Control`."""
 
     def attach(self, client: Any, configs: Mapping[str, Any], /) -> GroupControl:  # noqa: ANN401 - defined in group
-        """Start group control of one consumer."""
+        """Start group control for one consumer."""

@@ -8,7 +8,8 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime, with_beneath
 from safeconsumer.holds.scope import Partition, TopicPartition
 from safeconsumer.holds.view import View
 
-# datetime supports years up to 9999; its last day is avoided because of time zones.
+# datetime supports years up to 9999; the very last day is avoided because of time
+# zones.
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -16,13 +17,13 @@ def explain_lines(view: View, tp: TopicPartition, now: float) -> tuple[str, ...]
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A strict hold beneath a plain pause has a line of its own, and so has a closed gate.
-    If nothing covers the partition and it is not assigned here, the only line says so.
+    A strict hold beneath a plain pause gets a separate line, and so does a closed gate.
+    If nothing covers the partition and it is not assigned here, a single line says so.
 
     Args:
         view: the holds and the quiet partitions.
         tp: the partition.
-        now: the current time on the monotonic clock, seconds.
+        now: the current time on the monotonic clock, in seconds.
     """
     lines = [hold_line(one) for one in with_beneath(view.holds.covering(tp), now)]
     if tp in view.gates:
@@ -38,7 +39,7 @@ def counted(count: int, what: str) -> str:
 
 
 def first_of(names: Collection[str], most: int = 5) -> str:
-    """Return the first names as text, followed by the number of remaining names."""
+    """Return the first names as text, followed by the number of further names."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(islice(names, most)) + more
 
@@ -71,8 +72,8 @@ def printable(text: str) -> str:
     """
     Return text with every invisible character shown as an escape.
 
-    Names come from other programs and people, so an escape sequence in a name could
-    control a terminal, and a line break could forge a line.
+    Names come from other programs and people. An escape sequence in a name could
+    control a terminal, and a line break could fake a line of output.
     """
     if text.isprintable():
         return text
@@ -80,7 +81,7 @@ def printable(text: str) -> str:
 
 
 def utc(seconds: float) -> str:
-    """Return a time, given in seconds since the epoch, as readable text."""
+    """Return a time, given in seconds since 1970, as human-readable text."""
     if seconds >= _END_OF_CALENDAR:
         return "a time beyond the year 9999"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Defines a hold, with its scope, owner, reason, start and end."""
+"""Defines a hold, with its scope, owner, reason, start and expiry."""
 
 import enum
 import math
@@ -12,47 +12,48 @@ from attrs import field, frozen
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.holds.scope import Partition, Scope
 
-# A reason may be as long as a sentence and a link, but must fit in a log line.
+# Long enough for a sentence and a link, but short enough for a log line.
 MAX_REASON_BYTES = 1024
 MAX_OWNER_LENGTH = 249
 
-# Matches line breaks and tabs, with surrounding blanks.
+# Matches line breaks and tabs, with the spaces around them.
 _BREAK = re.compile(r"\s*[^\S ]\s*")
 
 # The owner of holds that the drop-in ``pause()`` places.
 APP = "app"
 
-# The owner of a whole pause, which is a hold of a topic. The application places it by
-# pausing all assigned partitions of the topic.
+# The owner of a whole pause, which is a hold of a topic. The application places a whole
+# pause by pausing all assigned partitions of the topic.
 WHOLE = "app (all)"
 
-# The owner of the holds of partitions that this member has not yet moved to the offsets
-# of an operator's reset; no local call may use this owner.
+# The owner of the holds that this member places on partitions until it has moved them
+# to the offsets of an operator's reset. Calls by the program must not use this owner.
 RESET = "operator's reset"
 
-# The owners of holds on the holds topic have this prefix; no local call may use it.
+# Holds from the holds topic have owners with this prefix; calls by the program must not
+# use it.
 OPERATOR = "operator:"
-# The owners of holds that a worker places have this prefix.
+# Holds that a worker places have owners with this prefix.
 WORKER = "worker:"
-# The owners of a worker's holds that last for an outage, one for the pauses that
-# handlers request and one for breakers. A worker places and lifts all other holds
+# The owners of a worker's holds that last for the length of an outage: one for pauses
+# that handlers request, and one for breakers. A worker places and lifts its other holds
 # continuously.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
-# The kinds of owners, by which metrics count holds.
+# The kinds of owners; metrics count holds by kind.
 KINDS = ("local", "worker", "operator")
 
 
 class WorkerOwner(str):
-    """The owner of a worker's hold; no other owner may have the prefix ``worker:``."""
+    """The owner name of a worker's hold; no other owner may have the prefix ``worker:``."""
 
     __slots__ = ()
 
 
 class Lifetime(enum.Enum):
-    """The event that ends a hold, apart from a resume of its owner and its expiry."""
+    """The event that ends a hold, besides its expiry and a resume by its owner."""
 
     UNTIL_RESUMED = "until_resumed"
     """No event ends the hold, not even a rebalance or a lost membership."""
@@ -77,18 +78,18 @@ class Hold:
     One owner's request to keep a scope quiet.
 
     Attributes:
-        scope: the held partition, topic or pattern, or everything.
+        scope: what is held: a partition, a topic, a pattern, or everything.
         owner: the owner; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
         lifetime: the event that ends the hold without a resume.
-        deadline: the expiry on the monotonic clock of this process, seconds.
-        beneath: the strict hold over which this plain pause was placed and which ends
-            before the pause; the strict hold is in force again if the pause ends
-            without a resume.
-        record: the time of its record on the holds topic, in seconds since the epoch or
-            None, and the record's offset; None if the hold has no record.
+        deadline: the expiry on this process's monotonic clock, in seconds.
+        beneath: the strict hold over which this plain pause was placed, and which would
+            end earlier. It is in force again if the pause ends without a resume.
+        record: a tuple of the timestamp of the hold's record on the holds topic, in
+            seconds since 1970 or None, and the record's offset; None if the hold has no
+            record.
     """
 
     scope: Scope
@@ -103,7 +104,7 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """Return whether the hold is from the holds topic, so that no ``resume`` lifts it."""
+        """Return whether the hold is from the holds topic, so ``resume`` cannot lift it."""
         return self.owner.startswith(OPERATOR)
 
     @property
@@ -113,17 +114,17 @@ class Hold:
 
     def lifted_by(self, group_id: str | None = None) -> str:
         """
-        Return the call or command that lifts the hold, as text for people.
+        Return, as text for people, the call or command that lifts the hold.
 
         Args:
-            group_id: the consumer group, which a command must name.
+            group_id: the consumer group, which the command must name.
         """
         if self.owner.startswith(OPERATOR):
             owner = self.owner.removeprefix(OPERATOR)
             words = ("safeconsumer", "resume", "--group", group_id or "GROUP")
             what = (*words, "--owner", owner)
             where, scope = ("--bootstrap", "HOST:PORT"), str(self.scope)
-            if scope.startswith("-"):  # must not look like an option
+            if scope.startswith("-"):  # it would look like an option
                 return shlex.join((*what, *where, "--", scope))
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
@@ -135,11 +136,11 @@ class Hold:
 
     @property
     def key(self) -> HoldKey:
-        """The scope and the owner; two holds with the same key are the same hold."""
+        """The scope and the owner, which identify a hold."""
         return self.scope, self.owner
 
     def asks_the_same_as(self, other: "Hold") -> bool:
-        """Return whether replacing ``other`` with this hold would change nothing."""
+        """Return whether replacing ``other`` with this hold would have no effect."""
         return (
             self.deadline is None
             and other.deadline is None
@@ -160,13 +161,13 @@ class Hold:
 
 
 def end_of(hold: Hold) -> float:
-    """Return when a hold expires, on the monotonic clock; infinite if it never does."""
+    """Return when a hold expires, on the monotonic clock; infinity if it never does."""
     return math.inf if hold.deadline is None else hold.deadline
 
 
 def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
     """
-    Yield holds, each followed by the strict hold beneath it unless that has expired.
+    Yield holds, each followed by the strict hold beneath it, if that has not expired.
 
     Args:
         holds: the holds.
@@ -188,7 +189,7 @@ def make_holds(  # noqa: PLR0913 - a hold has that many properties
     lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
 ) -> tuple[Hold, ...]:
     """
-    Make one hold per scope; only holds of single partitions may be plain pauses.
+    Return one new hold per scope; only holds of single partitions may be plain pauses.
 
     ``times`` is the current time, on the monotonic clock and in seconds since the
     epoch.
@@ -226,7 +227,7 @@ def is_routine(owner: str) -> bool:
 
 def checked_owner(owner: object) -> str:
     """
-    Return the name of an owner whose holds a program may change.
+    Check that a program may change an owner's holds; return the owner.
 
     Raises:
         HoldSettingError: :func:`checked_name` refuses the owner, or the owner is
@@ -252,9 +253,9 @@ def checked_owner(owner: object) -> str:
 
 def operator_name(owner: object) -> str:
     """
-    Return the name of an operator, with any prefix ``operator:`` removed.
+    Return the name of an operator without the prefix ``operator:``, if present.
 
-    Members and commands show ``operator:alice`` as the owner of the holds of ``alice``.
+    Members and commands show ``operator:alice`` as the owner of ``alice``'s holds.
 
     Raises:
         HoldSettingError: :func:`checked_owner` refuses the name.
@@ -264,7 +265,7 @@ def operator_name(owner: object) -> str:
 
 def checked_name(owner: object) -> str:
     """
-    Return the owner if it is a valid name, even a reserved one.
+    Check that an owner is a valid name, even if reserved; return the owner.
 
     Raises:
         HoldSettingError: the owner is empty, too long or not printable text.
@@ -285,7 +286,7 @@ def checked_name(owner: object) -> str:
 
 def checked_placer(owner: object) -> str:
     """
-    Return the name of an owner that may place a hold.
+    Check that an owner may place a hold; return the owner.
 
     Raises:
         HoldSettingError: :func:`checked_owner` refuses the owner, or the owner is
@@ -308,7 +309,7 @@ def checked_placer(owner: object) -> str:
 
 def checked_reason(reason: object) -> str | None:
     """
-    Return the reason on one line, or None.
+    Check a reason; return it on one line, or None.
 
     Raises:
         HoldSettingError: the reason is not text, has control characters other than tabs
@@ -329,7 +330,7 @@ def checked_reason(reason: object) -> str | None:
 
 def checked_duration(for_: object) -> float | None:
     """
-    Return a duration in seconds, or None for no limit.
+    Check a duration; return it in seconds, or None for no limit.
 
     Raises:
         HoldSettingError: the duration is not a positive, finite number of seconds.
@@ -353,7 +354,7 @@ def checked_duration(for_: object) -> float | None:
 
 def checked_lifetime(lifetime: object) -> Lifetime:
     """
-    Return a lifetime that a caller may choose.
+    Check that a caller may choose a lifetime; return the lifetime.
 
     Raises:
         HoldSettingError: the value is not a :class:`Lifetime`, or is

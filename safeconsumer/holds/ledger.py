@@ -1,12 +1,12 @@
 """
 Keeps the holds of one consumer and their effect on its assignment.
 
-One lock guards the ledger. A signal handler that interrupts a change on its own thread
-queues its own change, and the interrupted thread applies that change before any reader
-gets an answer. The quiet partitions are one frozenset, which the first reader after a
-change rebuilds. Lock order: upstream's subscription lock, then the ledger's lock. The
-only foreign code that runs under the ledger's lock is the matching of patterns'
-expressions. design/pausing.md explains the rules.
+One lock guards the ledger. If a signal handler interrupts a change on its own thread,
+it queues its own change, and the interrupted thread applies that before any reader gets
+a result. The quiet partitions are a frozenset, which the first reader after a change
+rebuilds. Lock order: upstream's subscription lock, then the ledger's lock. The only
+foreign code that runs under the ledger's lock is the matching of topic names against
+patterns. design/pausing.md explains the rules.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ A function that is called with new ownerships, after their gates are closed.
 """
 
 # After this many exceptions the ledger drops a change, because otherwise every reader
-# would get the exception. Signal handlers do not interrupt the same change this often.
+# would get the exception. Signal handlers hardly ever interrupt the same change this
+# often.
 _MAX_TRIES = 10
 
 
 class _QueuedChange:
-    # A function that makes a step from a table, and that step once it is stored.
+    # A function that computes a step from a table; and the step, once it is stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
 
@@ -70,21 +71,21 @@ class PauseLedger:
 
     Thread rules: every method may be called from any thread and from a signal handler,
     but :meth:`begin_call` and :meth:`end_call` only from the polling thread. A handler
-    that interrupts a change on its own thread gets the state before that change; its
-    own change is applied when that thread continues.
+    that interrupts a change on its own thread reads the state before that change. A
+    change that the handler makes is applied when the interrupted thread continues.
 
     Attributes:
         wakers: functions that are called, without a lock, when partitions become quiet
-            or start to flow.
+            or are no longer quiet.
         observers: functions that are called at each change, without the ledger's lock,
             before the call that made the change returns.
         on_reassigned: a function that is called at each change of the assignment, under
-            the same locks as a watcher.
-        carried: the partitions whose pauses the group knows, so that the next owners
-            receive these pauses; None if no pause is handed over.
+            the same locks as in :meth:`watch`.
+        carried: the partitions whose pauses were sent to the group, so that the next
+            owners receive them; None if pauses are not handed over.
         outbox: the events that wait to be delivered to the hooks.
         queue: the changes that wait to be applied.
-        settled: the quiet partitions; None if the next reader has to rebuild the set.
+        settled: the quiet partitions; None if the next reader must rebuild the set.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class PauseLedger:
         clock: Callable[[], float] | None = None,
         wall: Callable[[], float] | None = None,
     ) -> None:
-        self.counts = Counts()  # first: an event is counted before other hooks run
+        self.counts = Counts()  # comes first, to count events before hooks run
         self.dispatcher = Dispatcher((self.counts, *hooks))
         self.outbox = Outbox(self.dispatcher)
         self._ids: dict[str, Any] = {"client_id": client_id, "group_id": group_id}
@@ -106,20 +107,21 @@ class PauseLedger:
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self.carried: frozenset[TopicPartition] | None = None
         self._watcher: Watcher | None = None
-        # The lock is re-entrant for signal handlers. The changing thread is recorded,
-        # so that a handler knows whether it interrupted a change.
+        # The lock is re-entrant because of signal handlers. The thread that makes a
+        # change is recorded, so that a handler can detect that it has interrupted a
+        # change.
         self._lock = threading.RLock()
         self._changing_thread: int | None = None
         self.queue: deque[_QueuedChange] = deque()
-        # Reassignments that were not announced because of an exception.
+        # Reassignments that were not announced yet because of an exception.
         self._unannounced: dict[int, _QueuedChange] = {}
-        # Whether an exception kept any observer from being called.
+        # Whether some observers were not called because of an exception.
         self._is_behind = False
         self._version = 0  # the number of changes that readers can see
-        # the number of times that partitions became quiet or started to flow
+        # how many times partitions became quiet, or ceased to be quiet
         self._moves = 0
         self._table = Table()
-        # The view that readers get; if it is None, the next reader makes it.
+        # The view that readers get; if it is None, the next reader creates it.
         self._view: View | None = View()
         self.settled: frozenset[TopicPartition] | None = frozenset()
         self._named = NamedPartitions()
@@ -128,10 +130,10 @@ class PauseLedger:
     # ------------------------------------------------------------ reading
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the assigned partitions that are quiet now; call this again at each use."""
-        # Each step of an iteration calls this method, and the C code has a copy of it.
-        # The queue is read first, because a change sets ``settled`` to None before it
-        # leaves the queue.
+        """Return the assigned partitions that are quiet now. Do not keep the result."""
+        # Each step of an iteration calls this method; the C code reimplements it. The
+        # queue is read first, because ``settled`` is set to None before a change leaves
+        # the queue.
         if not self.queue and (quiet := self.settled) is not None:
             return quiet
         return self.view().quiet
@@ -141,8 +143,8 @@ class PauseLedger:
         view = self._view
         if view is None or self.queue or self._clock() >= self._table.due:
             self._apply(makes_view=True)
-            # The view is None in a signal handler that interrupted a change, and after
-            # a change by another thread.
+            # The view is still None in a signal handler that has interrupted a change,
+            # or after another thread's change.
             view = self._view or self.peek()
         return view
 
@@ -152,7 +154,7 @@ class PauseLedger:
         return tuple(sorted(found, key=lambda one: (str(one.scope), one.owner)))
 
     def peek(self) -> View:
-        """Return the view after the last change, without taking a lock or expiring a hold."""
+        """Return the view after the last change; takes no lock, and expires no holds."""
         return self._table.view()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -164,32 +166,32 @@ class PauseLedger:
             wake()
 
     def seconds_to_next_expiry(self) -> float:
-        """Return the seconds until the next hold expires; infinite if none expires."""
+        """Return the seconds until the next hold expires; infinity if none does."""
         return self._table.due - self._clock()
 
     def now(self) -> tuple[float, float]:
-        """Return the current time in seconds, on the monotonic clock and since the epoch."""
+        """Return the current time in seconds: on the monotonic clock, and since 1970."""
         return self._clock(), self._wall()
 
     @property
     def moves(self) -> int:
-        """The number of times that partitions became quiet or started to flow."""
+        """How many times partitions became quiet, or ceased to be quiet."""
         return self._moves
 
     def was_held(self, tp: TopicPartition) -> bool:
-        """Return whether a partition was quiet at any time since its last valid position."""
+        """Return whether a partition was quiet since its position was last confirmed."""
         return tp in self.quiet() or tp in self._marks
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
         """
         Return the partitions that were last quiet before the given number of moves.
 
-        No broker has confirmed the positions of these partitions since.
+        Since then no broker has confirmed these partitions' positions.
         """
         return self._marks.before(moves)
 
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
-        """Record that the partitions' positions were valid after this number of moves."""
+        """Record that a broker has confirmed positions after this number of moves."""
         if partitions:
             self._apply(_QueuedChange(self._confirmed, partitions, moves))
 
@@ -207,13 +209,13 @@ class PauseLedger:
         named: Collection[tuple[Scope, Snapshot]] = (),
     ) -> None:
         """
-        Place one hold per scope in a single change; unchanged holds stay.
+        Place one hold per scope in a single change; existing equal holds are kept.
 
         The holds are in force once this method has returned. By then the hooks have
-        received the event, or the thread that is calling the hooks delivers it next.
-        The event of a pattern's hold names the ``known_topics`` that the pattern
-        matches. ``named`` has the scopes that ``assignment()`` returned, each with
-        everything that call returned.
+        received the event, or the thread that is currently calling the hooks will
+        deliver it. If a hold is on a pattern, the event names those ``known_topics``
+        that the pattern matches. ``named`` contains the scopes of partitions that
+        ``assignment()`` returned, each with everything that the same call returned.
         """
         now = self._clock()
         holds = make_holds(
@@ -235,10 +237,11 @@ class PauseLedger:
 
     def take_over(self, owned: Owned, reason: str) -> None:
         """
-        Place the application's pauses that previous owners of partitions handed over.
+        Place the application's pauses that partitions' previous owners handed over.
 
-        ``owned`` has the ownerships that take over the pauses. A partition gets no
-        pause if its ownership has changed since, or if the application has paused it.
+        ``owned`` contains the ownerships that take over a pause. A partition is left
+        out if its ownership has changed since, or if the application has already paused
+        it.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in owned]
         holds = make_holds(scopes, owner=APP, reason=reason, times=self.now())
@@ -272,7 +275,7 @@ class PauseLedger:
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """
-        Place some holds of control topics, and then lift others.
+        Place holds that were read from control topics, and then lift others.
 
         Readers may see the state between the two steps. Events wait for
         :meth:`deliver`.
@@ -286,30 +289,30 @@ class PauseLedger:
             self._apply(_QueuedChange(self._removed, keys))
 
     def move(self, holds: Iterable[Hold]) -> None:
-        """Give holds new deadlines, except holds that were placed again since."""
+        """Change the deadlines of holds, except holds that were replaced in the meantime."""
         self._apply(_QueuedChange(Table.moved, tuple(holds)))
 
     # ------------------------------------------------------------ the assignment
 
     def owned(self) -> Owned:
-        """Return the current ownerships; each change makes a new mapping."""
+        """Return the current ownerships; each change creates a new mapping."""
         return self._table.owned
 
     def given_up(self) -> Owned:
-        """Return the ownerships that the join in preparation ended, except lost ones."""
+        """Return the ownerships that ended for the join in preparation, without lost ones."""
         table = self._table
         return {tp: one for tp, one in table.undecided.items() if tp not in table.lost}
 
     def table(self) -> Table:
-        """Apply all queued changes and return the table, to compare it with a later one."""
+        """Apply all queued changes, and return the table, to be compared with a later one."""
         self.view()
         return self._table
 
     def assign(self, owned: Owned, cause: Cause = Cause.JOINED) -> None:
         """
-        Apply a new assignment; partitions that are held become quiet immediately.
+        Apply a new assignment; partitions that a hold covers become quiet immediately.
 
-        The cause decides which pauses end. Events wait for :meth:`deliver`, because
+        The cause determines which pauses end. Events wait for :meth:`deliver`, because
         this method may be called under upstream's subscription lock.
         """
         change = _QueuedChange(
@@ -325,7 +328,7 @@ class PauseLedger:
             self._apply(change)
             self._announce(change)
         finally:
-            if not change.is_announced:  # the next reader announces the change
+            if not change.is_announced:  # the next reader will announce the change
                 self._unannounced[key] = change
                 self._view = self.settled = None
 
@@ -335,10 +338,10 @@ class PauseLedger:
 
     def begin_call(self) -> bool:
         """
-        Record that a ``poll`` starts; return whether partitions it gains are gated.
+        Record that a ``poll`` starts; return whether to gate partitions that it gains.
 
-        Gained partitions are gated if every assigned partition is held now, because the
-        caller could not hold partitions that are not assigned yet (KAFKA-13463).
+        Gained partitions are gated if all assigned partitions are held now, because the
+        program could not hold partitions that were not assigned yet (KAFKA-13463).
         """
         self._named = NamedPartitions()
         view, table = self.view(), self._table
@@ -347,25 +350,25 @@ class PauseLedger:
         return self._table.is_gating
 
     def end_call(self) -> None:
-        """Record the return of a ``poll``, and open its gates."""
+        """Record that a ``poll`` returns, and open its gates."""
         if self.queue or self._table.in_call:
             self._apply(_QueuedChange(Table.poll_ended))
 
     def subscription_changed(self) -> None:
-        """Record that the application changed its subscription outside of a ``poll``."""
+        """Record that the application has changed its subscription outside a ``poll``."""
         self._apply(_QueuedChange(Table.subscription_changed))
 
     def watch(self, watcher: Watcher) -> None:
         """
-        Close a gate on every partition gained from now on, until :meth:`open_gates`.
+        Gate every partition that is gained from now on, until :meth:`open_gates`.
 
         The watcher is called on the thread that assigns, under upstream's locks but not
-        under the ledger's. It must be quick, and must neither block nor raise.
+        under the ledger's. It must return quickly, and must neither block nor raise.
         """
         self._watcher = watcher
 
     def open_gates(self, owned: Owned) -> None:
-        """Open the gates of the given ownerships that have not ended."""
+        """Open the gates of the given ownerships, unless the ownership has ended."""
         self._apply(_QueuedChange(Table.control_read, owned))
         self.deliver()
 
@@ -383,18 +386,18 @@ class PauseLedger:
 
     def deliver(self) -> bool:
         """
-        Deliver queued events, under no lock; return whether this thread called hooks.
+        Deliver queued events without a lock held; return whether this call ran hooks.
 
-        If another thread is delivering events, it also delivers the events queued now.
+        If another thread is already delivering events, it also delivers these.
         """
         if not self.outbox.waiting:
             return False  # the usual case
         if self._changing_thread == threading.get_ident():
-            return False  # a signal handler interrupted a change
+            return False  # a signal handler has interrupted a change
         return self.outbox.deliver()
 
     def is_locked_here(self) -> bool:
-        """Return whether this thread holds the ledger's lock, as a signal handler's may."""
+        """Return whether this thread holds the ledger's lock; in a signal handler it may."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     # ------------------------------------------------------------ applying changes
@@ -402,17 +405,17 @@ class PauseLedger:
     def _apply(
         self, change: _QueuedChange | None = None, *, makes_view: bool = False
     ) -> None:
-        # When this returns, some thread has applied the change, except in a signal
-        # handler that interrupted a change on this thread. The versions are read first,
-        # because another thread may apply the change immediately, and this thread must
-        # not continue before all observers have been called.
+        # When this method returns, some thread has applied the change. The exception is
+        # a signal handler that has interrupted a change on this thread. The version and
+        # the moves are read first: another thread may apply the change immediately, and
+        # this thread must still notice that it has to call the observers.
         here, version, moves = threading.get_ident(), self._version, self._moves
         if change is not None:
             self.queue.append(change)
         try:
             while True:
                 with self._lock:
-                    if self._changing_thread == here:  # called by a signal handler
+                    if self._changing_thread == here:  # in a signal handler
                         return
                     self._changing_thread = here
                     try:
@@ -425,8 +428,7 @@ class PauseLedger:
                 if not self.queue:
                     break
             self._notify(version, moves)
-        # for example a signal handler's exception: the next reader applies what is
-        # queued
+        # for example a signal handler's exception; the next reader applies the queue
         except BaseException:
             self._is_behind, self._view, self.settled = True, None, None
             raise
@@ -466,7 +468,7 @@ class PauseLedger:
 
     def _apply_queue(self) -> None:
         now = self._clock()
-        if now >= self._table.due:  # done first: no change may see an expired hold
+        if now >= self._table.due:  # done first, so that no change sees an expired hold
             self._store(self._table.expired(now), None)
         while self.queue:
             # If a signal handler raises, the change stays in the queue, and the next
@@ -488,11 +490,11 @@ class PauseLedger:
         if step.events:
             at, ids = self._wall(), self._ids
             queued = [kind.of({"at": at, **ids, **it}) for kind, it in step.events]
-        if step.ended:  # these partitions are quiet until the change is stored
+        if step.ended:  # they stay quiet until the change is stored
             self._marks.note(step.ended, self._moves + 1, step.table.owned)
-        # A signal handler runs either before or after all of these lines, because
-        # Python checks for signals only when a Python function starts, after calls and
-        # at backward jumps.
+        # A signal handler runs either before or after all of these lines. Python checks
+        # for signals only when a Python function starts, after calls, and at backward
+        # jumps.
         put = self.outbox.waiting.extend
         view, settled = (None, None) if step.is_visible else (self._view, self.settled)
         version = self._version + step.is_visible

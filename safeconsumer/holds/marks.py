@@ -6,24 +6,25 @@ from collections.abc import Collection, Iterable
 
 from safeconsumer.holds.scope import TopicPartition
 
-# The number of partitions to remember besides the owned ones, which take about 1 MB.
-# Under a hold of everything, endless new topic names would fill the memory.
+# The number of partitions to remember besides the owned ones; they take about 1 MB.
+# Without a limit, endless new topic names would fill the memory under a hold of
+# everything.
 MOST_AWAY = 10_000
 
 
 class QuietMarks:
     """
-    The partitions that were quiet since their last valid position.
+    The partitions that were quiet since a broker last confirmed their position.
 
-    *Moves* is the number of times that partitions became quiet or started to flow. Once
-    a broker has confirmed a partition's position after some number of moves, the
-    partition's earlier marks are void.
+    *Moves* is how many times partitions became quiet, or ceased to be quiet. Once a
+    broker has confirmed a partition's position after some number of moves, the
+    partition's marks up to that number are removed.
 
     Thread rules: the marks change under the ledger's lock; any thread may read them.
     """
 
     def __init__(self) -> None:
-        # The number of moves when each partition was last quiet.
+        # Maps each partition to the number of moves when it was last quiet.
         self._quiet_until: dict[TopicPartition, int] = {}
 
     def __contains__(self, tp: object) -> bool:
@@ -40,7 +41,7 @@ class QuietMarks:
         moves: int,
         owned: Collection[TopicPartition],
     ) -> None:
-        """Mark partitions as quiet until this many moves; a repeated call is harmless."""
+        """Mark partitions as quiet up to this number of moves; may be repeated safely."""
         marks = self._quiet_until
         for tp in partitions:
             marks[tp] = moves

@@ -1,10 +1,10 @@
 """
-Distinguishes the ownerships of a partition, and compares assignments.
+Distinguishes a partition's ownerships, and compares assignments.
 
-An object identifies each ownership of a partition. The client makes a new object for
-each ownership, as kafka-python does for the state of a partition. This module compares
-these objects only by identity, so a request from an earlier ownership is never mistaken
-for one from the current ownership.
+Each ownership of a partition is identified by an object. The client creates a new
+object for each ownership, like kafka-python's state objects for partitions. This module
+compares these objects only by identity, so a request from an earlier ownership is never
+mistaken for one from the current ownership.
 """
 
 from collections.abc import Mapping
@@ -54,12 +54,12 @@ class Cause(Enum):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the next completed join decides if the partitions are given back."""
+        """Whether the next completed join determines if the partitions are given back."""
         return self in {Cause.PASSING, Cause.LOST, Cause.RENEWED}
 
     @property
     def is_called(self) -> bool:
-        """Whether a call by the application changes the assignment."""
+        """Whether a call by the application has changed the assignment."""
         return self in {Cause.ASSIGNED, Cause.UNSUBSCRIBED, Cause.CLOSED}
 
 
@@ -80,7 +80,7 @@ class Reassignment(NamedTuple):
 
 
 def still(owned: Owned, earlier: Owned) -> frozenset[TopicPartition]:
-    """Return the partitions whose earlier ownership continues."""
+    """Return the partitions whose earlier ownership is still the current one."""
     return frozenset(tp for tp, one in earlier.items() if owned.get(tp) is one)
 
 

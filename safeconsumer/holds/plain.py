@@ -1,11 +1,11 @@
 """
-Decides which pauses are whole pauses, and how a pause is placed over another hold.
+Determines whole pauses, and how a pause is placed over another hold.
 
-A plain pause is a pause of single partitions by the application, without a lifetime of
-its own; it lasts until a completed join leaves its partition out. If a plain pause
-names all partitions of a topic that one call of ``assignment()`` returned, it is also a
-whole pause of the topic: another hold, by the owner ``WHOLE``, that lasts until the
-application's next resume (P3, P7).
+A plain pause is a pause of single partitions by the application, without an explicit
+lifetime. It lasts until a completed join leaves its partition out. If a plain pause
+names all partitions of a topic that one call of ``assignment()`` returned, a whole
+pause of the topic is placed in addition: a hold with the owner ``WHOLE``, which lasts
+until the application's next resume (P3, P7).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ The result of one call of ``assignment()``, by topic; compared by identity.
 
 
 class NamedPartitions:
-    """The partitions of snapshots that the program paused since the last ``poll`` started."""
+    """The partitions that the program has paused by name since the last ``poll`` started."""
 
     def __init__(self) -> None:
-        # The keys are the ids of the snapshots, which are kept so that their ids stay
-        # unique.
+        # The keys are the ids of the snapshots. The snapshots are kept, so that the ids
+        # stay unique.
         self._pauses: dict[int, tuple[Snapshot, dict[str, _Pauses]]] = {}
 
     def whole(
@@ -40,17 +40,17 @@ class NamedPartitions:
         holds: Holds,
     ) -> list[Hold]:
         """
-        Record the partitions that a pause names; return the whole pauses it completes.
+        Record which partitions a pause names; return the whole pauses it completes.
 
-        A whole pause expires with the first of the pauses that complete it, so that no
-        partition is quiet for longer than the program has requested for it by name. If
-        earlier calls named some of the partitions, a whole pause already in force is
-        not replaced.
+        A whole pause expires together with the first of the pauses that make it up, so
+        that no partition is quiet for longer than the program has requested. A whole
+        pause that is already in force is replaced only if this call names all of the
+        partitions.
 
         Args:
             named: the partitions, each with its snapshot.
-            placed: the holds of the call; the whole pause gets their reason and end.
-            now: the time on the monotonic clock; pauses expired by then do not count.
+            placed: the holds that the call places.
+            now: the current time on the monotonic clock; expired pauses do not count.
             holds: the holds before the call.
         """
         plain = next(one for one in placed if one.lifetime is Lifetime.PLAIN)
@@ -72,7 +72,7 @@ class NamedPartitions:
         return found
 
     def forget(self, keys: Collection[HoldKey]) -> None:
-        """Forget the partitions that a resume names, or all if the resume names nothing."""
+        """Forget the partitions that a resume names; or all, if the resume names nothing."""
         if not keys:
             self._pauses.clear()
         for scope, _ in keys if self._pauses else ():
@@ -84,8 +84,8 @@ class NamedPartitions:
     def _complete(
         self, topic: str, now: float
     ) -> list[tuple[frozenset[TopicPartition], Hold]]:
-        # Returns the first snapshot whose partitions of the topic are all paused, with
-        # the pause that expires first.
+        # Returns the topic's partitions in the first snapshot in which all of them are
+        # paused, with the pause that expires first.
         for snapshot, pauses in self._pauses.values():
             if topic in pauses and len(pauses[topic].by_name) == len(snapshot[topic]):
                 first = pauses[topic].first_to_end()
@@ -95,9 +95,9 @@ class NamedPartitions:
 
 
 class _Pauses:
-    # The pauses of one topic's partitions that one call of assignment() returned, and
-    # those of these pauses that expire. A program may pause thousands of partitions
-    # singly.
+    # The pauses of those partitions of one topic that one call of assignment()
+    # returned. The pauses that expire are also kept separately, because a program may
+    # pause thousands of partitions one by one.
 
     def __init__(self) -> None:
         self.by_name: dict[TopicPartition, Hold] = {}
@@ -121,9 +121,10 @@ class _Pauses:
 
 def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
     """
-    Return the hold that results from placing one over a known hold with the same key.
+    Return the hold that results if a hold is placed over one with the same key.
 
-    A plain pause never weakens a strict hold, which may end before the pause does.
+    A plain pause never weakens a strict hold. A strict hold that would end earlier is
+    kept beneath the pause.
 
     Returns:
         The resulting hold; None if nothing would change.
@@ -132,7 +133,7 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
         return hold
     if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
         is_longer = end_of(hold) > end_of(known)
-        if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends the hold
+        if known.lifetime is Lifetime.WHILE_ASSIGNED:  # ends with the membership
             return hold if is_longer else evolve(known, lifetime=hold.lifetime)
         return evolve(hold, beneath=known) if is_longer else None
     if hold.asks_the_same_as(known):
@@ -142,7 +143,7 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
 
 
 def travels(holds: Holds, tp: TopicPartition) -> bool:
-    """Return whether a partition's pause is handed over, which a whole pause prevents."""
+    """Return whether a partition's pause is to be handed over; a whole pause prevents it."""
     hold = holds.get((Partition(tp[0], tp[1]), APP))
     is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
     return hold is not None and may_travel(hold) and not is_under_whole

@@ -15,7 +15,8 @@ NUMBERS = re.compile(rf"{_NUMBERS}(?:,{_NUMBERS})*")
 """
 The part of a scope after the colon, which has numbers and ranges.
 """
-# A text that begins with re: is a pattern, unless it names partitions of the topic re.
+# Text that begins with "re:" is a pattern, unless it names partitions of the topic
+# "re".
 _RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({NUMBERS.pattern})")
 
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 def spread_targets(targets: Iterable[T]) -> Iterator[T | str]:
     """
-    Yield the targets, each text expanded to the texts of the scopes it stands for.
+    Yield the targets; expand each text to the texts of the scopes that it stands for.
 
     Raises:
         ScopeSyntaxError: a range is not ascending, or is too long.

@@ -1,10 +1,10 @@
 """
-Keeps the offsets to which a member has to move partitions of its group.
+Keeps the offsets to which a member must move partitions of its group.
 
 A reset is a field of a hold's record, and lasts exactly as long as the hold. While the
-hold lasts, the partition delivers nothing, so moving it a second time has no effect.
-Once the hold is lifted, no member moves the partition. No record shows whether a
-partition was moved, but a commit of the target offset by the group does.
+hold lasts, no records of the partition are delivered, so moving it a second time has no
+effect. Once the hold is lifted, no member moves the partition any more. No record shows
+whether a partition was moved; only the group's committed offset shows it.
 
 As soon as this member has read the record, it also holds the partitions itself, under
 the owner ``RESET``, until it has moved them:
@@ -34,16 +34,16 @@ _WHY = "an operator moves it to another offset, and this member has not done so 
 @frozen(kw_only=True)
 class Target:
     """
-    The offset to which a hold moves a partition; targets of one placement are equal.
+    The offset to which a hold moves a partition.
 
     Attributes:
         offset: the offset of the next record to be read.
-        topic_id: the id of the topic at that time, as Kafka writes it; None matches any
-            id.
+        topic_id: the id of the topic when the hold was placed, in Kafka's text form;
+            None matches any id.
         owner: the owner of the hold, for example ``operator:alice``.
         hold_id: the id of the hold.
-        record: the offset of its record on the holds topic, which changes if the hold
-            is written again; targets that differ only in the record are equal.
+        record: the offset of the hold's record on the holds topic. It changes if the
+            record is written again, so it is not compared.
     """
 
     offset: int
@@ -58,7 +58,7 @@ Targets = Mapping[TopicPartition, Target]
 
 class Resets:
     """
-    The resets of a group in force, and the partitions this member has not moved yet.
+    The group's resets in force, and the partitions that this member must still move.
 
     Thread rules: any thread may call the methods, but only one :meth:`end` or
     :meth:`begin` may run at a time.
@@ -66,13 +66,14 @@ class Resets:
     Args:
         ledger: the ledger that gets this member's own holds.
         unread: returns the partitions whose gates were opened before the holds topic
-            was read; unread records may hold and move these partitions.
+            was read. Records that were not read yet may hold and move these partitions.
 
     Attributes:
-        targets: the targets, by partition; the mapping is replaced as a whole.
-        troubles: the reasons why partitions are not moved yet, as text for people,
-            replaced as a whole by the client that moves them.
-        on_change: a function that is called when a partition has to be moved.
+        targets: maps partitions to their targets; the mapping is replaced as a whole.
+        troubles: maps partitions to the reasons why they were not moved yet, as text
+            for people. The client that moves partitions replaces the mapping as a
+            whole.
+        on_change: a function that is called when a partition must be moved.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Resets:
         self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
 
     def begin(self, wanted: Targets) -> None:
-        """Hold new partitions and make them targets, once operators' holds cover them."""
+        """Hold new targets' partitions. Call this once operators' holds cover them."""
         new = [tp for tp, one in wanted.items() if self.targets.get(tp) != one]
         self.hold(new)
         self.targets = wanted

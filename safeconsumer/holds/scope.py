@@ -2,9 +2,9 @@
 Defines the scopes of holds: a partition, a topic, a pattern over topics, or all.
 
 The command line, control records, ``repr`` and errors use one notation: ``orders:3``,
-``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic named ``re``. Since ``re:3`` is
-a pattern, partition 3 of that topic is ``re:re:3``, which as a pattern could match no
-topic because no topic name contains a colon.
+``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic named ``re``. Because ``re:3``
+is a pattern, partition 3 of that topic is written ``re:re:3``. This is not ambiguous:
+as a pattern it could not match any topic, because topic names do not contain colons.
 """
 
 import re
@@ -23,15 +23,15 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 # org.apache.kafka.common.protocol: a partition index is an INT32.
 _MAX_PARTITION = 2**31 - 1
 
-# A text with this prefix is a pattern, unless it names a partition of a topic ``re``.
+# Text with this prefix is a pattern, unless it names a partition of a topic ``re``.
 _PATTERN, _TOPIC_RE = "re:", "re"
 _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 
-# Longer expressions are machine-made; topic names have at most 249 characters.
+# Longer expressions must be machine-made; topic names have at most 249 characters.
 MAX_PATTERN_LENGTH = 4096
 
-# The number of answers that a pattern keeps, about 1 MB. Without a limit, an endless
-# series of new topic names would fill the memory.
+# The number of match results that a pattern caches, about 1 MB. Without a limit,
+# endless new topic names would fill the memory.
 _MOST_ANSWERS = 10_000
 
 # This type is interchangeable with ``kafka.TopicPartition``, which is a named tuple.
@@ -39,14 +39,14 @@ TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
-    """The members that this package uses of a compiled pattern of ``re`` or ``re2``."""
+    """The attributes of a compiled ``re`` or ``re2`` pattern that this package uses."""
 
     @property
     def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught
-        """The source of the expression."""
+        """The text of the expression."""
 
     def fullmatch(self, string: str, /) -> object | None:
-        """Return a match if the whole string fits, otherwise None."""
+        """Return a match object if the whole string matches, otherwise None."""
 
 
 @frozen(repr=False, cache_hash=True)
@@ -68,7 +68,7 @@ class Partition:
 
 @frozen(repr=False)
 class Topic:
-    """Every present and future partition of one topic, written ``orders``."""
+    """All present and future partitions of one topic, written ``orders``."""
 
     topic: str
 
@@ -85,10 +85,10 @@ class Topic:
 @frozen(repr=False)
 class Pattern:
     """
-    Every present and future topic whose whole name matches, written ``re:ord.*``.
+    All present and future topics whose whole name matches, written ``re:ord.*``.
 
     Two patterns are equal if their expressions have the same text. The expression is
-    matched once for each topic name; the results for up to 10,000 names are kept.
+    matched once for each topic name; the results for up to 10,000 names are cached.
     """
 
     text: str
@@ -152,7 +152,7 @@ def of(target: object) -> Scope:
             scope, for example a hold's.
 
     Raises:
-        ScopeSyntaxError: the target is not a legal scope.
+        ScopeSyntaxError: the target is not a valid scope.
         TargetTypeError: the target has another type.
     """
     if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
@@ -172,10 +172,10 @@ def of(target: object) -> Scope:
 
 def partition(topic: object, number: object) -> Partition:
     """
-    Check a topic name and a partition number, and make a partition scope of them.
+    Check a topic name and a partition number; return the scope of the partition.
 
     Raises:
-        ScopeSyntaxError: the name or the number is not legal in Kafka.
+        ScopeSyntaxError: the name or the number is not valid in Kafka.
     """
     if type(topic) is str and type(number) is int:  # the usual case
         return _partition(topic, number)
@@ -195,28 +195,28 @@ def _checked_partition(topic: object, number: object) -> Partition:
     return Partition(name, which)
 
 
-# The check is cached, because programs pause the same partitions again and again.
+# The check is cached, because programs pause the same partitions repeatedly.
 _partition = lru_cache(_MOST_ANSWERS)(_checked_partition)
 
 
 def topic(name: object) -> Topic:
     """
-    Check a topic name, and make a topic scope of it.
+    Check a topic name; return the scope of the topic.
 
     Raises:
-        ScopeSyntaxError: the name is not legal in Kafka.
+        ScopeSyntaxError: the name is not valid in Kafka.
     """
     return Topic(_checked_topic(name))
 
 
 def pattern(compiled: CompiledPattern) -> Pattern:
     """
-    Make a pattern scope of a compiled expression that matches whole topic names.
+    Return the scope of a compiled expression that matches whole topic names.
 
     Raises:
-        ScopeSyntaxError: the expression is empty, too long or made of bytes, or was
-            compiled with flags that its text does not contain (write ``(?i)...``, so
-            that the text alone has the whole meaning).
+        ScopeSyntaxError: the expression is empty, too long or a bytes pattern, or was
+            compiled with flags that its text does not contain. Write, for example,
+            ``(?i)...``, so that the text contains everything.
     """
     text = compiled.pattern
     if not isinstance(text, str):
@@ -231,7 +231,7 @@ def pattern(compiled: CompiledPattern) -> Pattern:
 
 def parse(text: str) -> Scope:
     """
-    Parse a scope in scope notation; the inverse of ``str(scope)``.
+    Parse a scope in scope notation. This is the inverse of ``str(scope)``.
 
     Raises:
         ScopeSyntaxError: the text is not a scope; the message quotes the text.
@@ -258,12 +258,12 @@ def parse(text: str) -> Scope:
 
 def partition_text(topic: str, numbers: int | str) -> str:
     """
-    Return partitions of a topic in scope notation, such as ``orders:3`` or ``re:re:3``.
+    Return partitions of a topic in scope notation, such as ``orders:3``.
 
     Args:
         topic: the topic.
-        numbers: the number of a partition; or numbers and ranges as text, as in
-            ``orders:0-2,5``.
+        numbers: the number of a partition; or numbers and ranges as text, such as
+            ``0-2,5``.
     """
     mark = _PATTERN if topic == _TOPIC_RE else ""
     return f"{mark}{topic}:{numbers}"
@@ -272,7 +272,7 @@ def partition_text(topic: str, numbers: int | str) -> str:
 def matched(
     scopes: Iterable[Scope], names: Collection[str]
 ) -> tuple[tuple[str, ...], frozenset[Scope]]:
-    """Return the topics that scopes cover, and the patterns that cover no topic."""
+    """Return the topics that the scopes cover, and the patterns that cover no topic."""
     found, idle = set[str](), set[Scope]()
     for scope in scopes:
         if isinstance(scope, Pattern):
@@ -294,7 +294,7 @@ def expression_of(text: str) -> str | None:
 
 def check_expression(text: str) -> None:
     """
-    Refuse an unusable expression before it is compiled; megabytes would take seconds.
+    Refuse an unusable expression before it is compiled, which could take seconds.
 
     Raises:
         ScopeSyntaxError: the expression is empty, is too long, cannot be written as
@@ -318,7 +318,8 @@ def check_expression(text: str) -> None:
 
 
 def _whole_number(value: object) -> int | None:
-    # Integers of numpy, for example, are accepted, as in kafka-python, but not True.
+    # As in kafka-python, other integer types such as numpy's are accepted, but not
+    # True.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     return index(value)

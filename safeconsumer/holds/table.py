@@ -1,14 +1,13 @@
 """
-Decides which partitions are quiet: one table of holds, gates and assigned partitions.
+Decides which partitions are quiet, with a table of holds, gates and assignments.
 
 Theory of operation
 -------------------
 
 A :class:`Table` is immutable. Each change returns a :class:`Step` with the next table,
-the events, and the partitions that flow now or have departed. The partitions that
-became quiet, or that flow now, are the difference between two tables; the search for
-them covers only the partitions that the change affects. The ledger stores the tables
-one after another.
+the events, and the partitions that are no longer quiet. The partitions that became
+quiet, or are no longer quiet, are found by comparing two tables, but only for the
+partitions that the change affects. The ledger stores the tables one after another.
 
 Four kinds of things have a state.
 
@@ -41,25 +40,27 @@ Some changes end holds that they do not name.
 |---|---|---|
 | not assigned | it is gained, and a hold covers it | held |
 | not assigned | it is gained by a ``poll`` that gates, or is watched | gated |
-| not assigned | it is gained otherwise | flows |
-| flows | a hold that covers it is placed | held |
-| held | the last hold that covers it is lifted, expires or ends | flows |
-| gated | its gate opens (below) | held, or flows |
+| not assigned | it is gained otherwise | not quiet |
+| not quiet | a hold that covers it is placed | held |
+| held | the last hold that covers it is lifted, expires or ends | not quiet |
+| gated | its gate opens (below) | held, or not quiet |
 | any | it departs | not assigned |
 
 **3. An ownership that has ended.** A join that is prepared, or a lost membership,
 leaves the ownership *undecided*: the next completed join either gives the partition
-back or confirms that it is gone. Every other cause decides immediately.
+back or confirms that it is gone. With every other cause the ownership is decided
+immediately.
 
-**4. A poll.** A program that held everything before a ``poll`` could not hold
-partitions that it gained during the ``poll`` (KAFKA-13463), so a gate replaces the
-holds that were in force when the ``poll`` started. The gate opens when the ``poll``
-returns, when all of those holds have been lifted, or when an owner names the partition
-in a ``resume`` and all of those holds that remain are that owner's. If nothing is
-assigned when a ``poll`` starts, the holds of the last ``poll`` with an assignment still
-count, because the loss of a membership must not look like a resume. A hold that ends
-because its partition departs was not lifted, and still counts. A second gate keeps
-gained partitions quiet until the control topics are read.
+**4. A poll.** If a program held everything before a ``poll``, it had no opportunity to
+hold partitions that it gained during the ``poll`` (KAFKA-13463). For these partitions a
+gate replaces the holds that were in force when the ``poll`` started. The gate opens
+when the ``poll`` returns, or when all of those holds have been lifted. It also opens
+when an owner names the partition in a ``resume``, if all of those holds that are still
+in force belong to that owner. If nothing is assigned when a ``poll`` starts, the holds
+from the last ``poll`` with an assignment still count, because the loss of a membership
+must not look like a resume. A hold that ends because its partition departs was not
+lifted, so it still counts. A second gate keeps gained partitions quiet until the
+control topics have been read.
 """
 
 from __future__ import annotations
@@ -97,9 +98,9 @@ NEVER = math.inf
 CALL_GATE = "gained during a poll() that started with everything paused"
 CONTROL_GATE = "waits until the control topics are read"
 
-# The maximum number of remembered partitions that departed while they were quiet, about
-# 1 MB. Under a hold of everything, an endless series of new topic names would fill the
-# memory.
+# The maximum number of departed partitions that are remembered because they were quiet,
+# about 1 MB. Without a limit, endless new topic names would fill the memory under a
+# hold of everything.
 MOST_LEFT = 10_000
 
 _NONE: frozenset[TopicPartition] = frozenset()
@@ -118,8 +119,8 @@ class Step(NamedTuple):
     Attributes:
         table: the table after the change.
         events: the events, in chronological order.
-        ended: partitions that were quiet and now flow or have departed.
-        is_moved: whether partitions became quiet or started to flow.
+        ended: partitions that were quiet, and now are not, or have departed.
+        is_moved: whether partitions became quiet, or ceased to be quiet.
         is_visible: whether the change is visible to readers of holds.
         reassignment: the difference between the old and the new assignment.
     """
@@ -141,26 +142,28 @@ class Table(NamedTuple):
 
     Attributes:
         holds: the holds.
-        due: a time on the monotonic clock before which no hold expires.
-        ends_more: whether a resume may end holds that it does not name; only one resume
-            searches for these, so that a loop of resumes takes linear time.
-        owned: the owned partitions; each change makes a new object.
+        due: a time on the monotonic clock; no hold expires before it.
+        ends_more: whether a resume must search for holds that it ends without naming
+            them. It is False after one search, so that a loop of resumes takes linear
+            time.
+        owned: the owned partitions; each change creates a new object.
         assigned: the same partitions, by topic.
-        undecided: ownerships that have ended; the next completed join decides whether
-            their partitions are given back.
+        undecided: ownerships that have ended, and whose partitions the next completed
+            join may give back.
         lost: undecided ownerships that ended, or may have ended, because the membership
             was lost.
-        gated: partitions that wait for the ``poll`` under way to return.
-        unread: partitions that wait until the control topics are read.
-        in_call: whether a ``poll`` that may gate partitions is under way.
-        gating_holds: the holds that a gate replaces: those that kept everything quiet
-            when the last ``poll`` with an assignment started, without those lifted
-            since; None if a partition flowed, or if all of these holds were lifted.
+        gated: partitions that wait for the current ``poll`` to return.
+        unread: partitions that wait until the control topics have been read.
+        in_call: whether the program is in a ``poll`` that may gate partitions.
+        gating_holds: the holds that a gate replaces. These are the holds that kept
+            everything quiet when the last ``poll`` with an assignment started, except
+            those that were lifted since. None if some partition was not quiet then, or
+            if all of these holds were lifted.
         gating_assigned: the partitions that were assigned when that ``poll`` started.
-        left_quiet: partitions that departed while they were quiet and are still held,
-            each with whether the membership was lost; the most recent come last.
-        left_alone: by topic, the reported whole pauses of topics without an assigned
-            partition that the application has paused by name.
+        left_quiet: maps partitions that departed while quiet and are still held to
+            whether the membership was lost; the most recent ones come last.
+        left_alone: maps topics to their whole pauses, if the application has paused
+            none of the topic's assigned partitions by name; these were reported.
     """
 
     holds: Holds = Holds()
@@ -197,13 +200,13 @@ class Table(NamedTuple):
 
     @property
     def is_gating(self) -> bool:
-        """Whether partitions that are gained now are gated."""
+        """Whether partitions that are gained now must be gated."""
         return self.in_call and self.gating_holds is not None
 
     def remaining(self, keys: Collection[HoldKey]) -> tuple[Hold, ...]:
-        """Return the holds that still cover the scopes of lifted keys."""
+        """Return the holds that still cover the scopes of these keys, after a lift."""
         holds = self.holds
-        # A worker lifts its own holds many times a second and does not use the answer.
+        # A worker lifts its own holds many times a second, and does not use the result.
         if not holds or all(is_routine(owner) for _, owner in keys):
             return ()
         found = [holds.overlapping(one) for one in {scope: None for scope, _ in keys}]
@@ -213,7 +216,7 @@ class Table(NamedTuple):
         return tuple(several.values())
 
     def reached(self, holds: Iterable[Hold]) -> dict[TopicPartition, None]:
-        """Return the assigned partitions that holds cover, each once."""
+        """Return the assigned partitions that holds cover, without duplicates."""
         assigned = self.assigned
         return dict.fromkeys(
             [tp for hold in holds for tp in affected_by(assigned, hold.scope)]
@@ -226,9 +229,9 @@ class Table(NamedTuple):
         Return the given partitions that neither a hold nor a gate covers.
 
         For the partitions that a change affects, the result is the difference between
-        two quiet sets. Before a hold is placed, these are the partitions that the hold
-        makes quiet. After a hold is lifted or a gate has opened, these are the
-        partitions that flow now.
+        two quiet sets. Before a hold is placed, it contains the partitions that the
+        hold will make quiet. After a hold was lifted or a gate was opened, it contains
+        the partitions that are no longer quiet.
         """
         gated, unread, is_held = self.gated, self.unread, self.holds.covers
         found = [
@@ -250,9 +253,9 @@ class Table(NamedTuple):
         """
         Place holds.
 
-        If the holds include patterns, ``topics`` are the known topics that the patterns
+        If some holds are on patterns, ``topics`` are the known topics that the holds
         cover, and ``idle`` are the patterns that cover no topic. ``whole`` returns the
-        whole pauses that the holds complete.
+        whole pauses that these holds complete.
         """
         known = self.holds.get
         if whole is not None:
@@ -280,10 +283,10 @@ class Table(NamedTuple):
 
     def to_take_over(self, owned: Owned, holds: Iterable[Hold]) -> tuple[Hold, ...]:
         """
-        Return the holds to be taken over from the previous owners of partitions.
+        Return those holds that are to be taken over from partitions' previous owners.
 
-        A hold is left out if the ownership of its partition has changed since, or if
-        the application has paused the partition here.
+        The result leaves out a hold if the ownership of its partition has changed
+        since, or if the application has already paused the partition.
         """
         scopes = {Partition(*tp) for tp in still(self.owned, owned)}
         known = self.holds.get
@@ -292,7 +295,7 @@ class Table(NamedTuple):
         )
 
     def moved(self, wanted: Iterable[Hold]) -> Step:
-        """Give holds new deadlines, except holds that were placed again since."""
+        """Change the deadlines of holds, except holds that were replaced in the meantime."""
         moved = [
             evolve(known, deadline=hold.deadline)
             for hold in wanted
@@ -312,9 +315,9 @@ class Table(NamedTuple):
         is_all: bool = False,
     ) -> Step:
         """
-        Lift holds; a resume by the application also ends holds that it does not name.
+        Lift holds. A resume by the application also ends holds that it does not name.
 
-        ``is_all`` says that the keys are those of all holds of their owner.
+        ``is_all`` means that the keys are those of all holds of one owner.
         """
         more: tuple[Hold, ...] = ()
         if by_application and self.ends_more:
@@ -331,7 +334,8 @@ class Table(NamedTuple):
         after = self._without(ending, restored) if gone else self
         if by_application and self.ends_more:
             after = after._replace(ends_more=False)
-        # If no partition is assigned, a resume cannot name the paused partitions.
+        # If no partition is assigned, a resume cannot name the partitions that were
+        # paused.
         if self.gating_holds is not None:
             bare = (APP, WHOLE) if by_application and not self.assigned else ()
             after = after.after_lifting(ending, all_of=bare)
@@ -340,8 +344,8 @@ class Table(NamedTuple):
         reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
-            # A resume without targets, or of all its owner's holds, reports no side
-            # effects.
+            # The side effects of a resume without targets, or of all its owner's holds,
+            # are not reported.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
@@ -351,7 +355,7 @@ class Table(NamedTuple):
         return self._step_to(after, reported, restored, flowing, "resumed")
 
     def expired(self, now: float) -> Step:
-        """End holds that have expired, and plain pauses that an expired whole pause kept."""
+        """End expired holds, and plain pauses that only an expired whole pause has kept."""
         over = tuple(one for one in self.holds if end_of(one) <= now)
         topics = {_topic_of(one) for one in over if one.owner == WHOLE}
         here = self.owned.keys() | self.undecided.keys()
@@ -373,13 +377,13 @@ class Table(NamedTuple):
         return self._step_to(after, reported, restored, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
-        # Returns whether every resume by the application ends the hold.
+        # Returns whether any resume by the application ends the hold.
         return hold.owner == WHOLE or _is_away(hold, self.owned)
 
     def _without(self, keys: Iterable[HoldKey], restored: Collection[Hold]) -> Table:
         holds = self.holds.without(keys, restored)
-        # The remaining holds are not searched, because a search for each lifted hold
-        # would take quadratic time.
+        # The remaining holds are not searched for the next expiry, because to search
+        # them after each lifted hold would take quadratic time.
         due = _sooner(self.due, restored) if holds else NEVER
         return Table(holds, due, *self[2:])
 
@@ -391,7 +395,8 @@ class Table(NamedTuple):
         flowing: tuple[TopicPartition, ...],
         why: str,
     ) -> Step:
-        # No other event has the partitions that flow because gates opened.
+        # If gates were opened, an additional event lists the partitions that are no
+        # longer quiet because of that.
         if restored:
             reported += _placed_back(restored)
         is_visible = after.holds is not self.holds
@@ -408,7 +413,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ gates
 
     def poll_begun(self, view: View) -> Table:
-        """Record that a ``poll`` starts; most polls gate no partition and keep this table."""
+        """Record that a ``poll`` starts. If it cannot gate partitions, this table is kept."""
         holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
             is_held = view.is_all_quiet() and all(map(self.holds.covers, view.gates))
@@ -418,20 +423,20 @@ class Table(NamedTuple):
         return self._replace(in_call=True, gating_holds=holds, gating_assigned=assigned)
 
     def poll_ended(self) -> Step:
-        """Record that a ``poll`` returns; open its gates, and gate no more partitions."""
+        """Record that a ``poll`` returns: open its gates, and stop gating partitions."""
         after = self._replace(in_call=False, gated=_NONE if self.gated else self.gated)
         return self._step_to(
             after, [], (), (), "the poll that gained them has returned"
         )
 
     def control_read(self, owned: Owned) -> Step:
-        """Record that the control topics are read for those ownerships that still exist."""
+        """Record that control topics were read, for those ownerships that still exist."""
         unread = self.unread - still(self.owned, owned)
         after = self if unread == self.unread else self._replace(unread=unread)
         return self._step_to(after, [], (), (), "the control topics are read")
 
     def subscription_changed(self) -> Step:
-        """Forget the holds that gates replace, if no partition is owned."""
+        """Forget the holds that a gate would replace, if no partition is owned."""
         if self.assigned or self.in_call:
             return Step(self, is_visible=False)
         after = self._replace(gating_holds=None, gating_assigned=NOTHING)
@@ -441,10 +446,10 @@ class Table(NamedTuple):
         self, keys: Iterable[HoldKey], *, all_of: Collection[str] = ()
     ) -> Table:
         """
-        Open the gates that no hold keeps closed, after holds were lifted or expired.
+        Open gates that no longer replace a hold, after holds were lifted or expired.
 
-        A key counts if an owner named it, whether or not the hold existed. Holds of the
-        owners in ``all_of`` no longer count.
+        A key counts as lifted if an owner has named it, even if the hold did not exist.
+        All holds of the owners in ``all_of`` count as lifted, too.
         """
         if self.gating_holds is None:
             return self
@@ -479,9 +484,9 @@ class Table(NamedTuple):
         """
         Move to a new assignment.
 
-        The application's pauses of ``carried`` partitions move to the next owners of
-        these partitions; if ``carried`` is None, no pause moves. If ``is_watched``,
-        gained partitions wait until the control topics are read.
+        The application's pauses of ``carried`` partitions are handed over to the
+        partitions' next owners. If ``carried`` is None, pauses are not handed over. If
+        ``is_watched``, gained partitions are gated until the control topics are read.
         """
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
@@ -547,14 +552,14 @@ class Table(NamedTuple):
             return False
         has_been = tp in change.departed or tp in self.undecided
         # A join that assigns nothing does not end the pause of a partition that was
-        # never assigned here, because a member without metadata may have led the first
-        # join.
+        # never assigned here: the first join may have been led by a member that had no
+        # metadata.
         is_decided = cause.is_called or bool(change.owned) or has_been
         is_over = hold.lifetime is Lifetime.PLAIN and is_decided
         return is_over or (has_been and change.carries(hold))
 
     def gating(self, what: Reassignment, *, is_watched: bool) -> Table:
-        """Drop the gates of departed partitions, and gate the gained ones."""
+        """Remove the gates of departed partitions, and gate the gained ones."""
         gated, unread = self.gated - what.departed, self.unread - what.departed
         return self._replace(
             gated=gated | what.gained if self.is_gating else gated,
@@ -571,9 +576,9 @@ class Table(NamedTuple):
         Record which partitions departed while quiet; report gained ones that are held.
 
         A gained partition is reported if it is held and was quiet when it last
-        departed, or if a whole pause covers it. A whole pause of a topic without a
-        partition paused by name is reported once, with all the partitions that it keeps
-        quiet.
+        departed, or if a whole pause covers it. If a topic has a whole pause, but none
+        of its partitions is paused by name, this is reported once, with all partitions
+        that the whole pause keeps quiet.
         """
         holds = self.holds
         is_lost = cause is Cause.LOST
@@ -607,8 +612,8 @@ class Table(NamedTuple):
         return after, [(events.AssignedWhileHeld, parts)] if held else []
 
     def _alone(self) -> dict[str, Hold]:
-        # Returns the whole pauses of topics whose assigned partitions are not paused by
-        # name. A topic without assigned partitions keeps its last state.
+        # Returns the whole pauses of topics of which no assigned partition is paused by
+        # name. If a topic has no assigned partitions, its last state is kept.
         holds, alone = self.holds, {}
         for topic in {*self.assigned, *self.left_alone}:
             whole = holds.get((Topic(topic), WHOLE))
@@ -622,17 +627,17 @@ class Table(NamedTuple):
 
 
 class _AssignmentChange(NamedTuple):
-    # The cause and the extent of a change of the assignment.
+    # A change of the assignment, and its cause.
     cause: Cause
     owned: Owned
     departed: frozenset[TopicPartition]
     carried: frozenset[TopicPartition] | None
 
     def carries(self, hold: Hold) -> bool:
-        """Return whether the pause of a departed partition goes to the next owner."""
+        """Return whether the pause of a departed partition is handed to the next owner."""
         scope = hold.scope
         return (
-            not self.cause.is_called  # no join takes place then
+            not self.cause.is_called  # there is no join then
             and isinstance(scope, Partition)
             and (scope.topic, scope.partition) in (self.carried or ())
             and may_travel(hold)
@@ -643,9 +648,9 @@ def rebalanced(before: Table, after: Table) -> dict[str, Any]:
     """
     Return the fields of ``RebalanceCompleted`` for a completed join.
 
-    ``before`` is the table before its assignment was applied. That table has the
+    ``before`` is the table before its assignment was applied. It still contains the
     partitions that were given up while the join was prepared, and those that other
-    members may have owned in the meantime.
+    members may have owned since.
     """
     what = difference({**before.undecided, **before.owned}, after.owned)
     view, lost = after.view(), before.lost
@@ -678,10 +683,10 @@ def ended_besides(
     flowing: Collection[TopicPartition],
 ) -> tuple[Hold, ...]:
     """
-    Return the whole pauses that a resume ends without naming their topic.
+    Return the whole pauses that a resume ends although it does not name the topic.
 
-    The result includes the whole pause of a topic if the resume names fewer of the
-    topic's partitions than flow afterwards.
+    The result includes a topic's whole pause if the resume names some of the topic's
+    partitions, but fewer than are no longer quiet afterwards.
     """
     names = {
         (one.topic, one.partition) for one, _ in keys if isinstance(one, Partition)
@@ -701,10 +706,10 @@ def ended_besides(
 
 def ended_unnamed(ended: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hold, ...]:
     """
-    Return the waiting pauses of single partitions that a resume ends without naming them.
+    Return the pauses of unassigned partitions that a resume ends without naming them.
 
-    These pauses wait until their partitions are assigned. A resume of a whole pause
-    counts as naming all pauses under it.
+    These pauses would have taken effect once their partitions were assigned. If a
+    resume ends a whole pause, all pauses of the topic's partitions count as named.
     """
     named = {scope for scope, _ in keys}
     wide = [scope for scope in named if not isinstance(scope, Partition)]
@@ -747,7 +752,7 @@ def _ended(
 def _left_behind(
     holds: Holds, gone: Iterable[TopicPartition], carried: Collection[TopicPartition]
 ) -> list[EventParts]:
-    # Reports departed partitions whose pause the next owner does not receive.
+    # Reports departed partitions whose pause is not handed over to the next owner.
     found: dict[bool, list[TopicPartition]] = {False: [], True: []}
     for tp in sorted(gone):
         whole = holds.get((Topic(tp[0]), WHOLE))
@@ -763,14 +768,14 @@ def _left_behind(
 
 
 def _placed_back(restored: Collection[Hold]) -> list[EventParts]:
-    # Returns an event about holds restored from beneath ended pauses; these holds make
-    # no partition quiet.
+    # Returns an event about holds that are in force again because the pauses above them
+    # have ended. The partitions stay quiet.
     return [(events.HoldsPlaced, {"holds": tuple(restored)})] if restored else []
 
 
 def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
-    # Returns the strict holds beneath pauses that ended without a resume; these holds
-    # are in force again.
+    # Returns the strict holds that are in force again, because the pauses above them
+    # have ended without a resume.
     found = (hold.beneath for hold in ended)
     return tuple(one for one in found if one is not None and end_of(one) > now)
 

@@ -33,10 +33,10 @@ class Holds:
     __slots__ = ("_narrow", "_wide")
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        # Holds of topics and partitions, by topic and partition; None is the whole
-        # topic.
+        # Holds of topics and partitions, by topic and partition number; the key None
+        # stands for the whole topic.
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
-        # Holds of patterns and of everything; each lookup checks all of these holds.
+        # Holds of patterns and of everything; each lookup has to check all of these.
         self._wide: dict[Scope, ByOwner] = {}
         if holds:
             self._change((), holds)
@@ -105,11 +105,11 @@ class Holds:
 
     def overlapping(self, scope: Scope) -> tuple[Hold, ...]:
         """
-        Return the holds that are known to cover the scope or a part of it.
+        Return the holds that are known to cover the scope, or a part of it.
 
-        After the hold of a topic is lifted, one of its partitions may still be held.
-        Two patterns overlap only if their texts are equal, because it cannot be
-        computed whether any name matches both patterns.
+        For example, after the hold of a topic is lifted, one of its partitions may
+        still be held. Two patterns count as overlapping only if their texts are equal,
+        because it cannot be computed whether some name matches both.
         """
         match scope:
             case Partition():
@@ -122,7 +122,8 @@ class Holds:
                     for topic, held in self._narrow.items()
                     if scope.covers((topic, 0))
                 ]
-        # A scope may have the holds of thousands of owners, so it is compared once.
+        # A scope may have holds of thousands of owners, so each scope is compared only
+        # once.
         wide = {one: by for one, by in self._wide.items() if _overlap(scope, one)}
         return tuple(_each((*near, wide)))
 
@@ -141,18 +142,18 @@ class Holds:
     # ------------------------------------------------------------ changed copies
 
     def including(self, holds: Iterable[Hold]) -> Holds:
-        """Return a copy with more holds, which replace holds with the same keys."""
+        """Return a copy with additional holds, which replace holds with the same keys."""
         return self.without((), holds)
 
     def without(self, keys: Iterable[HoldKey], instead: Iterable[Hold] = ()) -> Holds:
         """
-        Return a copy without some holds; an unknown key is no error.
+        Return a copy without some holds; unknown keys are ignored.
 
-        The copy shares the index of each topic that does not change.
+        The copy shares the indexes of topics that do not change.
 
         Args:
             keys: the keys of the holds to leave out.
-            instead: holds to include after that.
+            instead: holds to add afterwards.
         """
         made = Holds()
         made._narrow, made._wide = self._narrow.copy(), self._wide.copy()
@@ -160,8 +161,8 @@ class Holds:
         return made
 
     def _change(self, keys: Iterable[HoldKey], instead: Iterable[Hold]) -> None:
-        # Changes a copy that no reader has yet. The holds of a scope are copied once,
-        # however many of them change.
+        # Changes a copy that no reader has seen yet. The holds of a scope are copied
+        # once, however many of them change.
         own: set[str] = set()
         copies: dict[Scope, dict[str, Hold]] = {}
         for scope, owner in keys:
@@ -189,8 +190,8 @@ class Holds:
     def _place_of(
         self, scope: Scope, own: set[str]
     ) -> tuple[dict[Any, ByOwner], int | Scope | None]:
-        # Returns the index that has the scope's holds, and the key in that index. The
-        # index of a topic in ``own`` is a copy already.
+        # Returns the index that contains the scope's holds, and the scope's key in that
+        # index. If the topic is in ``own``, the index has been copied already.
         at: int | None = None
         if isinstance(scope, Partition):
             at = scope.partition
@@ -229,7 +230,7 @@ def _covered(
 
 
 def _overlap(asked: Scope, held: Scope) -> bool:
-    # ``held`` is a pattern or everything.
+    # `held` is always a pattern or everything.
     if isinstance(held, Pattern):
         is_named = isinstance(asked, Topic) and held.matches(asked.topic)
         return is_named or asked == held or isinstance(asked, Everything)
@@ -246,9 +247,9 @@ class View(NamedTuple):
 
     Attributes:
         holds: the holds.
-        assigned: the partitions owned here, by topic; each change of the assignment
-            makes a new object.
-        gates: the gated partitions, each with the reason as readable text.
+        assigned: the assigned partitions, by topic; each change of the assignment
+            creates a new object.
+        gates: maps the gated partitions to the reason, as text for people.
         quiet: the assigned partitions that a hold or a gate covers.
     """
 
@@ -280,9 +281,10 @@ class View(NamedTuple):
 
 def covers(view: View, tp: TopicPartition) -> bool:
     """
-    Return whether a gate, or a hold other than a worker's routine ones, covers a partition.
+    Return whether a gate, or a hold other than a worker's routine ones, covers ``tp``.
 
-    A partition that is no longer assigned counts as covered: another member has it.
+    A partition that is no longer assigned counts as covered, because another member has
+    it.
     """
     if tp not in view.quiet:  # the usual case
         return not view.owns(tp)

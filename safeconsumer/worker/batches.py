@@ -1,4 +1,4 @@
-"""Hands out a pump's batches, and processes the answers for their records."""
+"""Hands out a pump's batches, and processes the program's answers for their records."""
 
 import threading
 import time
@@ -22,12 +22,12 @@ from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 class Ticket:
     """
-    Tracks a task from its hand-out until each record has an answer.
+    Tracks a task from its hand-out until each of its records has an answer.
 
     Any thread may use it.
 
-    A record that is done may be committed immediately. The failed records are decided
-    on once all records have an answer.
+    A record that is done may be committed immediately. The failed records are processed
+    once all records have an answer.
 
     Args:
         decisions: receives the outcome of the task.
@@ -36,7 +36,8 @@ class Ticket:
 
     Attributes:
         task: the task.
-        slot: the first unanswered record, and the time of the last answer.
+        slot: refers to the first unanswered record, and has the time of the last
+            answer.
         threads: the threads that have answered for some of the records.
     """
 
@@ -61,7 +62,7 @@ class Ticket:
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
     ) -> None:
-        """Record an answer for the given records, or for all unanswered ones if None."""
+        """Record an answer for the given records; None stands for all unanswered ones."""
         self.threads.add(threading.get_ident())
         with self._decisions.queue.kept.lock:
             new = self._take(indexes)
@@ -75,7 +76,7 @@ class Ticket:
             return
         if error is None or before or indexes is not None:
             self._end(failed=sorted(self._failed.items(), key=itemgetter(0)))
-        else:  # any of the unanswered records may be the cause
+        else:  # any of the unanswered records may have caused the error
             outcome = batch_failed(self.task, error, 0.0, new)
             self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
@@ -129,19 +130,19 @@ class Ticket:
 
 class Batch:
     """
-    Records of one partition, in order; the program must answer for each record.
+    Records of one partition, in order; the program must report a result for each one.
 
-    Each record needs one answer, :meth:`done` or :meth:`fail`, from any thread and in
-    any order. Until a record has its answer, no later offset is committed. If a batch
-    is garbage-collected before every record has an answer, the pump stops with
-    :class:`~safeconsumer.errors.UnansweredBatchError`.
+    The program must report one result for each record, by :meth:`done` or :meth:`fail`,
+    from any thread and in any order. Until a record has its result, no later offset is
+    committed. If a batch is garbage-collected before every record has a result, the
+    pump stops with :class:`~safeconsumer.errors.UnansweredBatchError`.
 
     Attributes:
         partition: the partition of the records.
-        records: deserialized ``ConsumerRecord`` objects of kafka-python. A record that
-            cannot be deserialized is left out, because it has failed already.
-        attempt: the number of this attempt, from 1. A record that failed before is
-            delivered in a batch of its own.
+        records: deserialized ``ConsumerRecord`` objects of kafka-python. Records that
+            cannot be deserialized are left out, because they have failed already.
+        attempt: the number of this attempt, from 1. A record that has failed before is
+            delivered alone, in a separate batch.
     """
 
     def __init__(
@@ -166,11 +167,12 @@ class Batch:
         """
         Complete the given records, or all unanswered ones. Any thread may call this.
 
-        A second answer, or one for a partition that was taken away, changes nothing.
+        A second result for the same record has no effect, nor does a result for a
+        partition that was taken away.
 
         Args:
-            indexes: one or several indexes into ``records``; an empty list changes
-                nothing, and None stands for all unanswered records.
+            indexes: one or several indexes into ``records``; an empty list has no
+                effect, and None stands for all unanswered records.
 
         Raises:
             IndexError: an index is out of range; no record was completed.
@@ -187,15 +189,15 @@ class Batch:
         Any thread may call this.
 
         The error has the same meaning as one that the handler of a :class:`Worker`
-        raises. After a :class:`RetryLater` the records are delivered again after its
-        delay, which uses up no attempt. A :class:`Pause` also holds its scope during
-        that time. A :class:`Reject` is final. After any other exception the records are
-        delivered again by the rules of ``retry``; records that use up their attempts go
-        to ``dead_letter``, or ``on_exhausted`` applies. Several records that fail
-        together without indexes are delivered again one by one, even after a
-        :class:`Reject`. No offset past a record is committed before the record is done,
-        acknowledged as a dead letter, or skipped by that policy. A second answer, or a
-        late one, changes nothing.
+        raises. With a :class:`RetryLater` the records are delivered again after its
+        delay, which does not count as an attempt. A :class:`Pause` also holds its scope
+        during that time. A :class:`Reject` is final. With any other exception the
+        records are delivered again according to ``retry``; records that have used up
+        their attempts go to ``dead_letter``, or ``on_exhausted`` applies. If several
+        records fail together and ``indexes`` is None, they are delivered again one by
+        one, even after a :class:`Reject`. No offset past a record is committed before
+        the record is done, acknowledged as a dead letter, or skipped by that policy. A
+        second result, or a late one, has no effect.
 
         Args:
             error: the exception of these records.
@@ -204,7 +206,7 @@ class Batch:
 
         Raises:
             IndexError: an index is out of range; no failure was recorded.
-            TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or an
+            TypeError: ``error`` is not an exception, or it is a ``BatchFailure``; or an
                 index is not a whole number.
         """
         is_error = isinstance(error, BaseException)
@@ -234,8 +236,8 @@ class Batch:
         return iter(self.records)
 
     def __del__(self) -> None:
-        # Python may call __del__ on any thread, at any line and under any lock, so the
-        # ticket is left for the loop to handle.
+        # Python may call __del__ on any thread, at any line and under any lock, so this
+        # method only queues the ticket, and the loop gives it back.
         if self._ticket.is_open:
             self._dropped.append(self._ticket)
 
@@ -246,11 +248,12 @@ class Batch:
 
 class HandOut:
     """
-    Hands out a worker's records as batches, where a worker would have an executor.
+    Hands out records to the program as batches; takes the place of a worker's executor.
 
     A batch is claimed when the program requests it, so queued records can be held,
-    revoked or given back until then. Only one thread requests batches. If a claim comes
-    across dead letters, another thread claims these, each when the sink is free.
+    revoked or given back until then. Only one thread requests batches. A claim skips
+    records that must become dead letters; a separate thread claims these one by one, as
+    soon as the sink is free.
 
     Args:
         decisions: receives the answers for the records that are handed out.
@@ -258,7 +261,7 @@ class HandOut:
 
     Attributes:
         ready: set when a batch may be ready.
-        begun: set once the worker has taken over its consumer, or has stopped.
+        begun: set once batches may be requested, or the worker has stopped.
     """
 
     def __init__(self, decisions: Decisions, readers: Readers) -> None:
@@ -273,11 +276,11 @@ class HandOut:
         self._out: set[Ticket] = set()
         self.ready, self.begun = InterruptibleEvent(), InterruptibleEvent()
 
-    # ------------------------------------------------------------ calls of the worker
+    # ------------------------------------------------------------ called by the worker
 
     @property
     def slots(self) -> Sequence[Slot]:
-        """The slot of the dead-letter sink, and the slots of the batches that are out."""
+        """The slot of the dead-letter sink, and a slot per batch with unanswered records."""
         with self._decisions.queue.kept.lock:
             return [self._letter_slot, *(ticket.slot for ticket in self._out)]
 
@@ -291,11 +294,11 @@ class HandOut:
         self.begun.set()
 
     def wait_ready(self, _seconds: float) -> bool:
-        """Return True, because a hand-out needs no time to start."""
+        """Return True, because a hand-out is ready immediately."""
         return True
 
     def recall(self) -> None:
-        """Do nothing, because claimed batches are with the program already."""
+        """Do nothing, because the program already has all claimed batches."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         """Stop handing out batches."""
@@ -307,8 +310,8 @@ class HandOut:
         self.begun.set()
 
     def _write_letters(self) -> None:
-        # Like a handler's thread, this thread claims a letter only after the last one
-        # was sent, so a rebalance or a hold waits for one letter at most.
+        # Like a handler's thread, this thread claims a letter only after the previous
+        # one was sent, so a rebalance or a hold waits for one letter at most.
         sink, slot = self._decisions.queue.policy.sink, self._letter_slot
         try:
             while not self._is_over:
@@ -321,15 +324,15 @@ class HandOut:
         except BaseException as error:  # noqa: BLE001 - raised when batches are taken
             end_slot(slot, self._decisions.fail, error)
 
-    # ------------------------------------------------------------ calls of the program
+    # ------------------------------------------------------------ called by the program
 
     def take(self, most: float) -> list[Batch]:
         """Return up to ``most`` batches."""
         self._is_new_request = True
         for ticket in self._last:
-            # A program that requests more batches no longer works on its last batches
-            # of a partition that has left. These batches are given back, because a later
-            # ownership waits for batches that a program still works on.
+            # A program that requests more batches has finished with its previous ones.
+            # If their partition was taken away, they are given back, because a later
+            # ownership of the partition waits for batches that the program still has.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()
         self.ready.clear()
@@ -371,10 +374,11 @@ class HandOut:
 
     def abandon_last(self, error: BaseException) -> None:
         """
-        Give back the batch that was handed out last, unless another thread works on it.
+        Give back the latest batches, but not those that another thread has answered.
 
-        If the program has requested more batches since, it has passed that batch on to
-        other code, unless the error shows otherwise.
+        If the program has requested more batches since, it is assumed to have passed
+        the latest ones on to other code, and nothing is given back, except after an
+        UnansweredBatchError.
         """
         if self._is_new_request and not isinstance(error, UnansweredBatchError):
             return
@@ -388,7 +392,7 @@ class HandOut:
         Give back the batches that were garbage-collected without an answer.
 
         Args:
-            is_wrong: whether such a batch stops the worker.
+            is_wrong: whether a dropped batch stops the worker.
         """
         while self._dropped:
             ticket = self._dropped.popleft()

@@ -1,4 +1,4 @@
-"""Places the holds that enforce the limits, and computes the size of the next poll."""
+"""Places the holds that enforce a worker's limits, and computes the next poll's size."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,20 +25,21 @@ OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
 Holding = tuple[str, TopicPartition | None]
 
 
-# Seconds without fetches for a partition that gave records back.
+# Seconds for which a partition is not fetched after some of its records were given
+# back.
 _GAVE_BACK_SECONDS = 5.0
 
 
 class Brakes:
     """
-    Derives a worker's holds on each turn from the kept records. Polling thread only.
+    Derives a worker's holds from the kept records on each turn. Polling thread only.
 
     The consumer's ledger, not this class, remembers which holds were placed.
 
     Attributes:
         work: decides about the results of the records.
-        pause_seconds: the seconds for which each owner has held a partition.
-        refetched: the number of records that were given back for a second delivery.
+        pause_seconds: the total seconds for which holds of each owner were in force.
+        refetched: the number of records that were given back, to be fetched again.
     """
 
     work: Decisions
@@ -63,7 +64,7 @@ class Brakes:
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
         self._kept_out: frozenset[TopicPartition | None] = frozenset()
-        # the owned partitions at the time of the last placement
+        # the partitions that were owned when holds were last placed
         self._placed_in: Mapping[TopicPartition, object] = {}
         self._counted_at = clock()
         self._lifted_at: float | None = None
@@ -83,7 +84,7 @@ class Brakes:
         Place and lift holds as the kept records require.
 
         Args:
-            is_draining: whether every partition must be held.
+            is_draining: whether all partitions must be held.
             floorless: partitions whose records must not be handed out yet.
         """
         self._count()
@@ -104,7 +105,7 @@ class Brakes:
         self._kept.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
-        """Lift all of the worker's holds, at the end of the worker."""
+        """Lift all holds that this object has placed, because the worker ends."""
         self._count()
         self._kept.low = None
         self._wanted, self._kept_out = frozenset(), frozenset()
@@ -122,13 +123,13 @@ class Brakes:
         load = self._kept.load
         if self._is_throttled and not self._is_starving():
             return self._marks.is_throttled(load, was=True)
-        # A poll for a few records costs more than it is worth.
+        # A poll that may return only a few records is not worth its cost.
         much = min(self._most(), self._credit(self._marks.low))
         return self._credit(load) < max(1, much // 4)
 
     def _is_starving(self) -> bool:
-        # Returns whether a partition that only the worker's holds stop has no record to
-        # work on.
+        # Returns whether some partition has no record to work on, although no holds
+        # except the worker's own cover it.
         view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
@@ -144,9 +145,9 @@ class Brakes:
         if share is None:
             self._throttled.clear()
             return
-        # A partition that gave records back is not fetched for a while, if it cannot
-        # work on its other records. Otherwise a record larger than the partition's room
-        # would be fetched and given back on every turn.
+        # A partition whose records were given back is not fetched for a while, if none
+        # of its remaining records can be worked on. Otherwise a record larger than the
+        # partition's share would be fetched and given back on every turn.
         self._gave_back = {
             one: until
             for one, until in self._gave_back.items()
@@ -154,7 +155,7 @@ class Brakes:
         }
         is_little = not share.is_throttled(self._kept.load, was=False)
         if not self._throttled and not self._gave_back and is_little:
-            return  # all partitions together keep less than one share
+            return  # the records of all partitions together are less than one share
         throttled = set()
         for tp, epoch in self._kept.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
@@ -166,10 +167,10 @@ class Brakes:
 
     def make_room(self) -> None:
         """
-        Drop queued records beyond a partition's share, if there is no room.
+        Drop the queued records that exceed a partition's share, if there is no room.
 
-        Records are dropped only if another partition has no record to work on. No
-        handler has begun the dropped records, and they are fetched again.
+        Records are dropped only if some partition has no record to work on. Only
+        records that no handler has begun are dropped, and they are fetched again.
         """
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
@@ -193,8 +194,8 @@ class Brakes:
                     self._client.go_back(tp, offset)
 
     def _sharing_count(self) -> int:
-        # Counts the partitions that are known to have records; a held partition gets no
-        # share.
+        # Counts the partitions that are known to have records in memory or on the
+        # broker; a held partition counts only if it has records in memory.
         epochs, view = self._kept.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._group.lagging() if not covers(view, tp)}
@@ -222,21 +223,21 @@ class Brakes:
         return max(1, min(self._credit(load), self._most()))
 
     def _most(self) -> int:
-        # All records of a poll may be of one partition, so a poll returns no more than
-        # one partition's share. With many partitions that would make polls tiny, so a
-        # poll may always return a 64th of the room.
+        # All records of a poll may come from one partition, so a poll returns no more
+        # than one partition's share. With many partitions this would make polls tiny,
+        # so a poll may always return a 64th of Limits.records.
         if self._share is None:
             return self._client.most
         least = self._limits.records // 64
         return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return as many of the first records as may be kept now."""
+        """Return the given records, cut to the number that may be kept now."""
         free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 
     def note_sizes(self, sizes: Sequence[int]) -> None:
-        """Update the average size with the sizes, in bytes, of the records of a poll."""
+        """Update the average record size with the sizes, in bytes, of a poll's records."""
         mean = sum(sizes) / len(sizes)
         self._average += 0.2 * (mean - self._average)
         self._average = max(self._average, mean)
@@ -253,7 +254,7 @@ class Brakes:
 
     def may_come(self, tp: TopicPartition) -> bool:
         """
-        Return whether the last turn let more records of a partition come.
+        Return whether the last turn left a partition open for more records.
 
         Any thread may call this.
         """
@@ -262,7 +263,7 @@ class Brakes:
 
     def stalled_since(self) -> float | None:
         """
-        Return since when no record was completed, if all room is taken.
+        Return since when no record has been completed, if there is no room for more.
 
         Any thread may call this.
 
@@ -279,7 +280,7 @@ class Brakes:
 
     def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
         """
-        Return whether a hold of the limits still covers the partition.
+        Return whether a hold that enforces the limits still covers the partition.
 
         A hold of a single partition ends with the ownership in which it was placed, and
         a poll may have replaced that ownership with a new one.

@@ -18,30 +18,32 @@ class Breaker:
     Holds a topic while its records fail with errors that look like an outage.
 
     When the breaker opens, it holds the topic with the owner ``worker:breaker``, a
-    reason and an expiry, and no handler starts on a record of the topic. When the hold
-    expires, the topic continues, and the record that failed last is tried first. The
-    first success closes the breaker; the first such error holds the topic again, for
-    longer. The failure that opens the breaker, and all such failures after it, use up
-    no attempt. With several handlers at a time several records may fail before the
-    topic is held again. To close the breaker early, call ``consumer.resume("orders",
-    owner="worker:breaker")``: the topic continues immediately. The next such error
-    opens the breaker again, for ``first`` seconds and without using up an attempt;
-    after a success the breaker counts failures from zero again. Each topic has its own
-    breaker, and the workers of a group do not share their breakers::
+    reason and an expiry. Until then no handler starts on a record of the topic. When
+    the hold expires, the topic's records are handled again, beginning with the record
+    that failed last. When a record succeeds, the breaker closes. When a record fails
+    with such an error again, the topic is held again, for longer. The failure that
+    opens the breaker, and all such failures after it, do not count as attempts. If
+    several handlers run at a time, several records may fail before the topic is held
+    again. To close the breaker early, call ``consumer.resume("orders",
+    owner="worker:breaker")``: the topic's records are then handled again immediately.
+    The next such error opens the breaker again, for ``first`` seconds and without
+    counting as an attempt. After a success the breaker counts failures from zero again.
+    Each topic has its own breaker. The workers of a group do not share their breakers::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
     Args:
         on: exception classes that count as failures. Their subclasses count too, and so
             does an ExceptionGroup that contains only such exceptions. Other exceptions,
-            and those that steer a worker, count neither as failures nor as successes.
-        failures: the number of failures in a row, of any records, that open the
+            and those with which a handler controls its worker, count neither as
+            failures nor as successes.
+        failures: the number of consecutive failures, of any records, that open the
             breaker. If records are handled one after the other, as with
-            ``order="partition"``, set ``Retry.attempts`` to at least this number, or a
-            record fails for good before the breaker opens.
-        first: seconds of the first hold.
-        factor: the factor by which each hold is longer than the one before.
-        most: the longest hold, in seconds.
+            ``order="partition"``, set ``Retry.attempts`` to at least this number;
+            otherwise a record fails for good before the breaker opens.
+        first: the length of the first hold, in seconds.
+        factor: the factor by which each hold is longer than the previous one.
+        most: the maximum length of a hold, in seconds.
 
     Raises:
         WorkerSettingError: a value is invalid.
@@ -60,22 +62,22 @@ class Breaker:
         check_waits(self.first, self.factor, self.most)
 
     def wait(self, holds: int) -> float:
-        """Return the seconds to hold the topic after this many unsuccessful holds."""
+        """Return how many seconds to hold the topic after this many unsuccessful holds."""
         return longer_wait(holds, self.first, self.factor, self.most)
 
 
 @define(eq=False)
 class FailureRow:
     """
-    Consecutive failures of a topic; a success ends the row.
+    A series of consecutive failures of a topic; a success ends the series.
 
     Attributes:
         count: the number of failures.
-        holds: the number of times that the topic was held for these failures.
+        holds: how many times the topic was held because of these failures.
         since: the time of the first hold, in seconds on the worker's clock.
         until: the time at which the last hold expires, on the same clock.
-        reason: the reason of the last hold, as text for people.
-        is_placed: whether the last hold was placed in the consumer.
+        reason: the reason for the last hold, as text for people.
+        is_placed: whether the last hold could be placed in the consumer.
     """
 
     count: int = 0

@@ -1,4 +1,4 @@
-"""Calls handlers with the records of a task, and returns the outcomes."""
+"""Calls handlers with the records of a task, and returns the outcome."""
 
 import asyncio
 import contextvars
@@ -31,13 +31,13 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.partition import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shorten_tracebacks, shown
 
-# Seconds between a handler's time limit and the report of its stall, so that the
-# executor can end the handler first.
+# Seconds from a handler's time limit to the report that it stalled. In this time the
+# executor may end the handler.
 _GRACE = 1.0
 # The minimum time, in seconds, for a process to import its modules and enter the lifespan.
 START_SECONDS = 60.0
-# The longest wait in seconds, whatever the settings are, because the system counts
-# milliseconds in 31 bits when it waits for a pipe or a process.
+# The longest wait in seconds, whatever the settings are, because a wait for a pipe or a
+# process takes its timeout in milliseconds, as a signed 32-bit integer.
 LONGEST = 86_400.0
 # Seconds that stopping an executor may take by default.
 END_SECONDS = 1.0
@@ -50,14 +50,14 @@ Makes the block around a call of the handler; the block lends the handler the re
 
 
 class MakesBlocks(Protocol):
-    """Surrounds each call of a handler with a block, as the journal of handlers does."""
+    """Makes a context manager around each handler call, as the handler journal does."""
 
     def block(self, given: Any, context: Context) -> AbstractContextManager[Any]:  # noqa: ANN401 - records
-        """Return the block around a call with these records."""
+        """Return the context manager around a call with these records."""
 
 
 class MakesSpans(MakesBlocks, Protocol):
-    """Surrounds each call of a handler with a span."""
+    """Makes the tracing span around each call of a handler."""
 
     def carrier(self) -> dict[str, str]:
         """Return the context of the current span, to be sent to another process."""
@@ -76,11 +76,11 @@ class Slot:
         index: the index of the current record.
         began: the time at which work on that record began, in seconds on the monotonic
             clock.
-        stack: returns the handler's stack as text; None if the stack is not known.
+        stack: returns the handler's stack as text, or None if the stack is not known.
         reported: the task and index of the last reported stall.
         name: the name of the slot, as text for people.
-        doing: the current activity, as text for people.
-        limit: seconds after which a stalled handler is reported, if that is earlier
+        doing: what the slot is doing, as text for people.
+        limit: seconds after which a handler is reported as stalled, if that is less
             than ``Limits.age``.
         ended: the error that has ended the slot; None while it runs handlers.
     """
@@ -99,7 +99,7 @@ class Slot:
 def end_slot(
     slot: Slot, fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
-    """Mark a slot as ended by an error, and stop the worker with ``fail``."""
+    """Mark a slot as ended, and pass ``fail`` an error that names the slot and the cause."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
@@ -111,17 +111,17 @@ def context_of(
     deadline: Callable[[], float | None],
     state: Any = None,  # noqa: ANN401 - the user's own
 ) -> Context:
-    """Make the context for a task's calls."""
+    """Create the context that a task's calls pass to the handler."""
     epoch = task.epoch
     return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state, epoch.number)
 
 
 def with_block(handle: Handler, block: Block) -> Handler:
     """
-    Return the handler, sync or async, with a block around each of its calls.
+    Return the handler, sync or async, with a context manager around each of its calls.
 
-    The handler gets the records that the block lends, and is not called if the block
-    lends none. The result can be pickled if the handler and the block can.
+    The handler gets the records that the context manager yields, and is not called if
+    it yields none. The result can be pickled if both ``handle`` and ``block`` can.
     """
     return (_WithBlockAsync if is_async(handle) else _WithBlock)(handle, block)
 
@@ -153,7 +153,7 @@ def with_time_limit(handle: Handler, limit: float) -> Handler:
             async with asyncio.timeout(limit) as over:
                 return await handle(given, context)
         except TimeoutError as error:
-            if not over.expired():  # an error of the handler itself
+            if not over.expired():  # the handler itself raised the TimeoutError
                 raise
             message = f"the handler took longer than {limit:g} s, and was cancelled"
             raise HandlerTimeoutError(message) from error
@@ -167,8 +167,8 @@ class Calls:
     The handler, and the settings of its calls.
 
     Attributes:
-        deadline: returns when the wait for running handlers ends; None if there is no
-            drain.
+        deadline: returns when the wait for running handlers ends, or None if the worker
+            is not draining.
         timeout: seconds that a handler may take; None for no limit.
         lifespan: makes the context manager to enter before the first call.
         start_seconds: seconds that a process may take to become ready.
@@ -187,8 +187,8 @@ class Calls:
         """
         Return the function that an executor calls in this process.
 
-        The function adds a time limit to a coroutine handler. Spans and journal entries
-        are added to any handler, if the worker has them.
+        The function adds the time limit to a coroutine handler. It adds spans and
+        journal entries to any handler, if the worker has a tracer or a journal.
         """
         handle = forks.exiting_in_child(self.handle)
         if self.timeout is not None and is_async(handle):
@@ -200,14 +200,14 @@ class Calls:
 
     @property
     def overdue(self) -> float | None:
-        """The seconds after which a handler should have been ended at its time limit."""
+        """The seconds after which the time limit should have ended a handler."""
         return None if self.timeout is None else self.timeout + _GRACE
 
 
 def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
-    """Call the handler record by record, for about the given number of seconds."""
+    """Call the handler record by record, and stop after about the given number of seconds."""
     records, indexes = task.records, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
@@ -222,7 +222,7 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
-            if epoch.is_held:  # checked after this record counts as begun
+            if epoch.is_held:  # checked only after the slot shows this record as begun
                 count = indexes.index(index)
                 break
             answer = fresh_context().run(handle, records[index], context)
@@ -278,11 +278,11 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
 
 def failure_of(error: BaseException) -> BaseException:
     """
-    Return the exception to record as the failure of a handler's call.
+    Return the exception that is recorded as the failure of a handler's call.
 
     A ``CancelledError`` is not an ``Exception`` and would stop the worker, so it is
-    replaced, as is a group that contains one. The function also shortens the tracebacks
-    of the exception itself.
+    replaced, as is a group that contains one. The function also shortens the
+    exception's tracebacks in place.
     """
     shorten_tracebacks(error)
     error = deciding_error(error)
@@ -298,11 +298,11 @@ def failure_of(error: BaseException) -> BaseException:
 
 def refuse_unfinished(answer: object) -> None:
     """
-    Refuse a handler's or sink's result that is a sign of unfinished work.
+    Refuse a return value of a handler or sink that is a sign of unfinished work.
 
     Raises:
-        HandlersCannotRunError: the result is a coroutine, a generator, or another
-            awaitable or future, which no code awaits; or it is an exception.
+        HandlersCannotRunError: the value is a coroutine, a generator, or another
+            awaitable or future, for which no code would wait; or it is an exception.
     """
     if answer is None:
         return
@@ -348,7 +348,7 @@ def _blames_one(error: BaseException) -> bool:
 
 
 def executor_failed(task: Task, error: BaseException) -> Outcome:
-    """Return the outcome of an executor's own error; complete records stay complete."""
+    """Return the outcome if the executor itself failed; complete records stay complete."""
     left = [index for index in task.indexes if task.records[index] is not None]
     finished = [index for index in task.indexes if task.records[index] is None]
     message = f"the code that calls the handler failed: {shown(error)}"
@@ -368,7 +368,7 @@ def batch_failed(
     seconds: float,
     indexes: Indexes | None = None,
 ) -> Outcome:
-    """Return the outcome of an exception for the given records, or for the whole batch."""
+    """Return the outcome of an exception that a call raised for these records, or for all."""
     indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds, indexes)
@@ -389,7 +389,7 @@ def _partly_failed(
 ) -> Outcome:
     errors = getattr(error, "errors", None)  # pickling may have removed the attribute
     wrong = index_mismatch(errors, len(indexes))
-    if wrong is not None:  # no entry of the BatchFailure is used
+    if wrong is not None:  # the BatchFailure is ignored as a whole
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds, indexes)
     bad = {indexes[at]: one for at, one in error.errors.items()}
@@ -418,7 +418,7 @@ def done_places(error: BaseException | None, size: int) -> Indexes:
 
 
 def index_mismatch(errors: object, size: int) -> Exception | None:
-    """Return why a ``BatchFailure`` does not fit a batch of this size, or None if it fits."""
+    """Return an error if a ``BatchFailure`` does not fit a batch of this size, else None."""
     if not isinstance(errors, dict) or not are_errors(errors):
         return TypeError(f"BatchFailure has no mapping of exceptions: {shown(errors)}")
     for at in errors:

@@ -30,7 +30,7 @@ UNREADABLE = f"{WORKER}unreadable"
 
 class Emitter:
     """
-    Makes events and passes them to structlog and to a hook.
+    Creates events and passes them to structlog and to a hook.
 
     Attributes:
         counts: counts the events.
@@ -58,7 +58,7 @@ class Emitter:
         self._wall = wall
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        """Make the event and pass it to the hooks, or postpone it."""
+        """Create the event and pass it to the hooks, or postpone it."""
         event = kind(at=self._wall(), **self._ids, **fields)
         kept = self._postponed
         if kept is not None and kept[0] == threading.get_ident():
@@ -68,7 +68,7 @@ class Emitter:
 
     @contextmanager
     def postponing(self) -> Iterator[None]:
-        """Postpone the events that this thread emits in the block until the block ends."""
+        """Postpone the events that this thread emits in a ``with`` block until it ends."""
         events: list[Event] = []
         self._postponed = threading.get_ident(), events
         try:
@@ -127,14 +127,15 @@ class ConsumerClient:
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.journal: Recorder | None = getattr(consumer, "_safe_journal", None)
-        # the keys of the worker's holds that may be in force; None: unknown
+        # the keys of the worker's holds that may be in force; None if they are not
+        # known
         self._ours: AbstractSet[HoldKey] | None = None
-        # the ledger's holds when the worker's holds were last as requested
+        # the ledger's holds at the last time when all wanted holds were in force
         self._settled: object = None
         self._wanted: AbstractSet[tuple[str, TopicPartition | None]] = frozenset()
 
     def watch_hooks(self, takeover: Takeover | None) -> None:
-        """Have a takeover track the threads that are in a hook of the consumer."""
+        """Make the takeover track which threads are inside a hook of the consumer."""
         self.membership.ledger.dispatcher.takeover = takeover
 
     def poll(self, timeout: float, records: int) -> Polled:
@@ -147,11 +148,11 @@ class ConsumerClient:
 
     def reads_on(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Return whether reading continues after the records before an offset.
+        Return whether reading has reached an offset, without a seek or reset beyond it.
 
-        The result is False after a seek of the program, or a reset, from which no
-        record was polled yet. The position may be past the offset, if no record has the
-        offsets in between.
+        A seek or reset counts until a record has been polled from its target. The
+        position may be past the offset, also because the offsets in between have no
+        records.
         """
         position, moved = self.membership.position(tp), self.membership.moved_to(tp)
         if position is None or position < offset:
@@ -162,8 +163,8 @@ class ConsumerClient:
         """
         Move the position back to an offset, so that its records are delivered again.
 
-        The move undoes a seek. If the program may have sought, check :meth:`reads_on`
-        first.
+        The move undoes a seek. If the program may have called ``seek()``, check
+        :meth:`reads_on` first.
         """
         self._consumer._safe_go_back(tp, offset)  # noqa: SLF001 - no call for users
 
@@ -173,11 +174,12 @@ class ConsumerClient:
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
         """
-        Place and lift holds of these owners, so that just the wanted ones are in force.
+        Place and lift holds of these owners, so that only the wanted ones are in force.
 
-        None as the partition means the whole consumer. Each call checks in the ledger
-        only the wanted holds and those of the last call. Only the first call reads all
-        holds, because other code may have placed thousands of them.
+        None as the partition means the whole consumer. Only the first call searches the
+        ledger for all holds of these owners. Each later call looks up only the wanted
+        holds and those of the previous call, because other code may have placed
+        thousands of holds.
         """
         holds = self.membership.ledger.view().holds
         if holds is self._settled and wanted.keys() == self._wanted:
@@ -216,7 +218,7 @@ class ConsumerClient:
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
     ) -> None:
         """
-        Hold a scope for this many seconds, across rebalances by default.
+        Hold a scope for this many seconds; by default the hold survives rebalances.
 
         Any thread may call this.
 
@@ -234,7 +236,7 @@ class ConsumerClient:
 
     def lift_expiring(self) -> None:
         """
-        Lift the worker's holds that have an expiry, when the worker stops.
+        Lift the worker's holds that have an expiry, because the worker stops.
 
         Any thread may call this.
         """
@@ -268,8 +270,7 @@ class ConsumerClient:
 
         Args:
             timeout: seconds that leaving and closing may take.
-            _last: the offset up to which each partition was complete when the worker
-                stopped.
+            _last: the incomplete records of each partition when the worker stopped.
         """
         with self.membership.own_call("close"):
             self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)

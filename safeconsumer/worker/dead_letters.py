@@ -35,9 +35,10 @@ worker with a ``HandlersCannotRunError``. If the sink raises
 
 # Errors after which a shorter letter may be accepted.
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-# Kafka's errors that every later try would meet, because the topic cannot exist or a
-# permission is missing. A missing topic is not among them, because it may be created
-# later; nor is an unreachable broker.
+# Errors that every later try would meet, too, for example because the topic's name is
+# not valid or a permission is missing. The error for a missing topic is not listed,
+# because the topic may be created later. The error for an unreachable broker is not
+# listed either.
 _FINAL = (
     *_TOO_LARGE,
     InvalidRecordError,
@@ -80,14 +81,15 @@ def is_final(error: BaseException) -> bool:
 
 def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - any
     """
-    Return a future of sending a letter: its result is None, or the error.
+    Return a future for the sent letter; the future's result is None or the error.
 
     Args:
         answer: the sink's result; an object that is not a future means that the letter
             was sent.
 
     Raises:
-        HandlersCannotRunError: the object cannot report when the letter is sent.
+        HandlersCannotRunError: the object does not report when the letter has been
+            sent.
     """
     over: Future[BaseException | None] = Future()
     if isinstance(answer, KafkaFuture):
@@ -115,11 +117,12 @@ def _error_of(future: Future[Any]) -> BaseException | None:
         return cancelled
 
 
-# ------------------------------------------------------------ letters for a topic
+# ------------------------------------------------------------ letters that are sent to
+# a topic
 
 
 def sink_of(setting: DeadLetter, group: str) -> Sink:
-    """Return a sink that sends records to the topic, with headers for the failure."""
+    """Return a sink that sends records to the topic, with headers about the failure."""
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
         value, headers = letter_parts(record, failure, group)

@@ -1,4 +1,4 @@
-"""Decides for each result of a handler: complete, retry, dead letter or stop."""
+"""Decides after each handler result whether to complete, retry, dead-letter or stop."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,10 +37,10 @@ PendingEvent: TypeAlias = tuple[Any, dict[str, object]]
 
 class Decisions:
     """
-    Receives results and decides about their records, on any thread.
+    Receives the results of tasks and decides about their records, on any thread.
 
     Attributes:
-        queue: hands the queued records out to handlers.
+        queue: hands out the queued records to handlers.
         outages: the holds that handlers or a breaker have requested.
         is_stop_asked: whether a handler requested that the worker stop.
         retries: the number of retries of records.
@@ -63,7 +63,7 @@ class Decisions:
         self._clock = queue.clock
         self._emit = emit
         self._events: list[PendingEvent] = []
-        self._errors: list[BaseException] = []  # errors of pending events
+        self._errors: list[BaseException] = []  # added to _kept_errors later
         self._kept_errors = KeptErrors()
         self.journal: HandlerJournal | None = None
         self.failing = FailureRatio(queue.policy.sample)
@@ -76,7 +76,7 @@ class Decisions:
 
     def turn(self) -> float:
         """
-        Let the lanes that are due continue. Only the polling thread may call this.
+        Let lanes continue whose delay is over. Only the polling thread may call this.
 
         Return the seconds until the next lane is due.
         """
@@ -93,7 +93,7 @@ class Decisions:
         """
         Apply the current holds to the queue.
 
-        Any thread may call this, under no lock of the worker.
+        Any thread may call this, but not while it holds a lock of the worker.
         """
         self.queue.obey()
         self.outages.close_lifted()
@@ -106,7 +106,7 @@ class Decisions:
     # ------------------------------------------------------------ results
 
     def complete(self, outcome: Outcome) -> None:
-        """Process the result of a task; the result of a closed epoch changes nothing."""
+        """Process the result of a task; the result of a task of a closed epoch is ignored."""
         outcome = self.outages.decide(outcome)
         with self._kept.lock:
             self._complete(outcome)
@@ -146,15 +146,15 @@ class Decisions:
         for lane in waiting_lanes:
             self._next(lane)
         if waiting_lanes or outcome.failed or outcome.left:
-            self.queue.wake_one()  # otherwise the calling thread takes more work
+            self.queue.wake_one()  # otherwise the calling thread itself claims the next task
         self.queue.resume_main(epoch)
 
     def _count(self, outcome: Outcome) -> None:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
-            # Only one record of a batch that is delivered again later counts as failed,
-            # but the handler got all of them.
+            # If a batch is delivered again as a whole, only one of its records counts
+            # as failed, but the handler got all of them.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
 
@@ -179,7 +179,7 @@ class Decisions:
         if is_apart and not outcome.is_suspect:
             self._set_apart(outcome)
             return
-        # The first failure is decided on now, and the other failures follow one by one.
+        # The first failure is processed now, and the other failures follow one by one.
         self.queue.put_back(task, outcome.left)
         self.queue.put_back(task, [index for index, _ in outcome.failed])
         index, error = outcome.failed[0]
@@ -194,13 +194,14 @@ class Decisions:
         self._fail(lane, task, index, error, records=self._records_again(outcome))
 
     def _records_again(self, outcome: Outcome) -> int:
-        # A batch without any finished record is delivered again as a whole.
+        # A batch of which no record has finished is delivered again as a whole.
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
     def _set_apart(self, outcome: Outcome) -> None:
         # Each failed record is delivered again alone. The unhandled records of a batch
-        # stay with its last failed record. Otherwise, if a batch requested a delay, the
-        # rest of that batch would be tried again without the delay.
+        # go into the lane of its last failed record. If they went elsewhere and the
+        # handler had requested a delay for the batch, they would be tried again without
+        # the delay.
         task = outcome.task
         lanes = [self.queue.own_lane(task, index) for index, _ in outcome.failed]
         if self._policy.is_batch:
@@ -222,7 +223,7 @@ class Decisions:
         return self._policy.quantum if self._policy.is_batch else 1
 
     def is_starving(self, epoch: Epoch | None) -> bool:
-        """Return whether the epoch has no record that is running or could run."""
+        """Return whether the epoch has no record that is running or could start."""
         if epoch is None or not epoch.records:
             return True
         if epoch.running:  # a shared lane may be empty or waiting while tasks are out
@@ -234,10 +235,10 @@ class Decisions:
 
     @property
     def fatal(self) -> BaseException | None:
-        """The error that must stop the worker, or None. Never read this under the lock."""
+        """The error that must stop the worker, or None. Do not read this under the lock."""
         made = self._fatal
-        # The message calls ``repr`` of foreign errors, so the message is not made under
-        # the lock.
+        # Building the message calls ``repr`` of foreign errors, so the message is not
+        # built under the lock.
         if isinstance(made, partial):
             made = self._fatal = made()
         return made
@@ -247,7 +248,7 @@ class Decisions:
             self._fatal = error
 
     def _next(self, lane: Lane) -> None:
-        # The first record of the lane may have an answer already, from a batch.
+        # A batch may already have reported an error for the first record of the lane.
         while lane.epoch.failed and lane:
             known = lane.epoch.failed.get(lane.first_offset())
             if known is None or known.answer is None:
@@ -259,11 +260,11 @@ class Decisions:
         self.queue.requeue(lane)
 
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
-        # Keeps the error of a record that follows another failed record, until that
-        # record is decided on. An error that stops the worker stops it immediately.
+        # Keeps the error of a record until the failed records before it have been
+        # processed. An error that stops the worker stops it immediately.
         if isinstance(error, Pause) and error.scope != "key":
             self._report_pause(task, index, error)
-            return  # the hold exists, and the record waits with the held records
+            return  # the hold exists already, and the record waits with the held ones
         if isinstance(error, OutageFailure):
             self._report_retry(task, index, error.error, error.seconds)
             return  # the breaker's hold exists already
@@ -288,10 +289,10 @@ class Decisions:
         records: int = 1,
     ) -> None:
         """
-        Delay a failed record or give it up; its lane waits or continues.
+        Delay a failed record or give it up; then let its lane wait or continue.
 
         Args:
-            lane: the lane that has the record as its first.
+            lane: the lane whose first record is the failed one.
             task: the task in which the record failed.
             index: the index of the record in the task.
             error: the exception of the handler.
@@ -324,7 +325,7 @@ class Decisions:
     def _pause(
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
-        # The pause's hold exists already, and keeps the record from starting.
+        # The pause's hold exists already, and prevents the record from starting.
         if pause.scope == "key":
             self.queue.delay(lane, max(0.0, pause.for_ - late))
         else:
@@ -409,7 +410,7 @@ class Decisions:
             self._stop_for(failed)
 
     def _end(self, epoch: Epoch, ordinal: int, why: str) -> None:
-        # Completes a record that failed, and that is no longer in a lane.
+        # Completes a failed record that was removed from its lane.
         offset = epoch.progress.record(ordinal).offset
         if self.journal is not None:
             self.journal.completes(epoch.tp, epoch.number, offset, why)
@@ -470,7 +471,8 @@ class Decisions:
 
     def _emit_all(self, events: Sequence[PendingEvent]) -> None:
         for kind, fields in events:
-            # Expensive texts are made at this point, where no lock is held.
+            # Fields that are expensive to compute are computed only now, when no lock
+            # is held.
             self._emit(
                 kind,
                 **{
@@ -509,15 +511,15 @@ def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     return error
 
 
-# The minimum delay before the next try of a letter, in seconds, because a sink may fail
-# immediately and for ever.
+# The minimum delay, in seconds, before a letter is tried again, because a sink may fail
+# immediately every time.
 _SHORTEST = 0.01
-# The states in which a lane's records could run now if no hold stopped them.
+# The states in which a lane's records can start, unless a hold prevents it.
 _MOVING = frozenset({LaneState.READY, LaneState.FILLING})
 
 
 def _record_fields(task: Task, index: int) -> dict[str, object]:
-    # Returns the fields that every event about a record starts with.
+    # Returns the fields that every event about a record has in common.
     return {**_where(task, index), "attempt": task.attempt}
 
 

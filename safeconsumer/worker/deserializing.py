@@ -1,12 +1,12 @@
 """
 Runs a consumer's deserializers where the worker's handler is called.
 
-The exceptions of deserializers are therefore failures of the record, not of the poll.
+An exception of a deserializer therefore fails the record, not the poll.
 
-kafka-python calls deserializers on one thread, so deserializers may keep a state. In a
-worker the threads of many handlers call them, one at a time. A record is read under the
-locks of both the key's and the value's deserializer, because the two may share an
-object such as a decompressor.
+kafka-python calls deserializers on one thread, so they may keep state. A worker calls
+them on the threads of many handlers, but never two calls at a time. A record is
+deserialized under the locks of both the key's and the value's deserializer, because the
+two may share an object such as a decompressor.
 """
 
 import struct
@@ -28,8 +28,8 @@ from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Han
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
 
-# Errors that are caused by wrong data. Any other error may be temporary, for example
-# while a schema registry is unreachable.
+# Errors that invalid data causes. Any other error may be temporary, for example because
+# a schema registry is unreachable.
 _FINAL = (
     ArithmeticError,
     AssertionError,
@@ -46,17 +46,18 @@ class _Locks:
     """
     The locks of all deserializers that this process's workers use, one per object.
 
-    Several workers, or key and value, may share an object. A lock exists as long as a
-    reader refers to the lock. The reader also refers to the object, so that no other
-    object gets the same ``id`` during that time. The locks are re-entrant, because a
-    signal handler may interrupt a reader and deserialize as well.
+    Several workers may share a deserializer, and so may keys and values. A lock exists
+    as long as a Readers object refers to it. That object also refers to the
+    deserializer, so that no other object can get the same ``id`` during that time. The
+    locks are re-entrant, because a signal handler may interrupt a deserializer and
+    deserialize, too.
     """
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Forget every lock, because in a forked child the owner of a lock may not exist."""
+        """Forget all locks, because a forked child may lack the thread that owns a lock."""
         self._lock = threading.RLock()
         self._found: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
@@ -64,9 +65,9 @@ class _Locks:
         """
         Return the locks of two deserializers in the order in which to acquire them.
 
-        The order is the same for every use of the two deserializers, so that no two
-        threads wait for each other. Both locks are the same lock if the deserializers
-        share one.
+        The order is the same in every call for the two deserializers, so that two
+        threads never wait for each other. Both locks are the same lock if the
+        deserializers share one.
         """
         used = sorted({id(_called(one)) for one in readers if one is not None})
         with self._lock:
@@ -80,8 +81,9 @@ run_in_child(_LOCKS.renew)
 
 
 def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
-    # Returns the object that has the deserializer's state, because kafka-python wraps
-    # each deserializer, and each lookup of a bound method makes another object.
+    # Returns the object that has the deserializer's state. The deserializer itself is
+    # no use as a key, because kafka-python wraps it, and each lookup of a bound method
+    # creates a new object.
     given = reader.fn if isinstance(reader, DeserializeWrapper) else reader
     owner = getattr(given, "__self__", None)
     return given if owner is None or isinstance(owner, ModuleType) else owner
@@ -90,7 +92,7 @@ def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
 @frozen
 class Readers:
     """
-    The deserializers of a consumer for keys and values, or None.
+    The deserializers of a consumer for keys and for values; each may be None.
 
     Raises:
         WorkerSettingError: a deserializer cannot be called with data.
@@ -121,11 +123,11 @@ class Readers:
         """
         Return a copy of a record with its key and value deserialized.
 
-        The given record stays unchanged. The call waits while another thread is in one
+        The given record stays unchanged. The call waits while another thread runs one
         of the deserializers.
 
         Raises:
-            DeserializationError: the data can never be deserialized.
+            DeserializationError: the data is invalid, so no later attempt can succeed.
             Exception: any other error of a deserializer.
         """
         headers = list(record.headers or ())  # a deserializer may change the headers
@@ -138,12 +140,12 @@ class Readers:
             )
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
-        """Return a handler that deserializes raw records and calls the given one."""
+        """Return a handler that deserializes raw records and passes them to ``handle``."""
         return with_block(handle, self.lend_batch if is_batch else self.lend_record)
 
     @contextmanager
     def lend_record(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
-        """Lend a handler the deserialized record."""
+        """Yield the deserialized record to a handler's call."""
         yield self.read(record)
 
     @contextmanager
@@ -151,11 +153,11 @@ class Readers:
         self, records: Sequence[Any], _context: object
     ) -> Iterator[list[Any]]:
         """
-        Lend a handler the records of a batch that can be deserialized.
+        Yield the records of a batch that can be deserialized to a handler's call.
 
         Raises:
-            BatchFailure: some records cannot be deserialized, or the handler reports
-                failures; the exception has both kinds of errors.
+            BatchFailure: some records cannot be deserialized, or the handler has raised
+                a BatchFailure; the exception contains the errors of both kinds.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}
@@ -170,9 +172,9 @@ class Readers:
             failure = deciding_error(error)
             if not isinstance(failure, BatchFailure):
                 raise
-            # An index beyond the records that the handler got may still fit the whole
-            # batch, which is longer. Such an index is refused before the batch is
-            # judged.
+            # The whole batch may be longer than the list that the handler got, so an
+            # index that is out of range in the handler's list might be valid in the
+            # whole batch. Such an index is refused before the indexes are translated.
             wrong = index_mismatch(failure.errors, len(good))
             if wrong is not None:
                 raise wrong from failure

@@ -4,19 +4,20 @@ from bisect import bisect_left
 
 from attrs import frozen
 
-# Upper bounds in seconds, from handlers that only compute to handlers that wait.
+# Upper bounds in seconds, for fast handlers that only compute as well as for handlers
+# that wait.
 BOUNDS = (0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 
 @frozen
 class Histogram:
     """
-    Counts of durations, in seconds, up to the time of the snapshot.
+    A snapshot of the counts of durations, which are in seconds.
 
     Attributes:
-        counts: for each of ``bounds`` the number of durations up to that bound and
-            above the previous one; the last entry counts the durations above all
-            bounds.
+        counts: one entry per bound in ``bounds``, with the number of durations up to
+            that bound and above the previous one; the last entry counts the durations
+            above all bounds.
         total: the sum of the durations, in seconds.
     """
 
@@ -31,14 +32,14 @@ class Histogram:
 
 
 class Durations:
-    """Counts and adds up durations over the life of a worker."""
+    """Counts durations and adds them up, over the life of a worker."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._total = 0.0
 
     def add(self, seconds: float, count: int) -> None:
-        """Add ``count`` durations that are equal parts of the given seconds."""
+        """Add ``count`` durations, each an equal part of the given seconds."""
         self._counts[bisect_left(BOUNDS, seconds / count)] += count
         self._total += seconds
 

@@ -12,21 +12,21 @@ class WorkerEvent(Event):
 
 class PartitionStarted(WorkerEvent):
     """
-    An ownership of a partition began at the offset of its first record.
+    The worker starts to read a partition that it owns, from the given offset.
 
     The event is emitted again if that offset is out of range and ``auto_offset_reset``
     chooses another offset.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
-        offset: the offset from which the ownership reads; the next record may have a
+        offset: the offset from which the worker reads; the next record may have a
             higher one.
         is_committed: whether the group had committed an offset, which is this one
-            unless the application has sought. Otherwise ``auto_offset_reset`` chose the
-            offset; or the offset is the first remaining one, for an added partition, a
-            recreated topic, or a held position whose records were deleted.
+            unless the application has called ``seek()``. If not, ``auto_offset_reset``
+            chose the offset; for an added partition, a recreated topic, or a held
+            position whose records were deleted, the offset is the first one in the log.
         is_reset: whether the group has a committed offset that is no longer valid,
-            mostly because that offset is out of range.
+            usually because that offset is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -56,10 +56,10 @@ class PartitionStarted(WorkerEvent):
 
 class NothingConsumed(WorkerEvent):
     """
-    No record can come, because there is no subscription or its topics do not exist.
+    No records can arrive, because there is no subscription or its topics do not exist.
 
     Attributes:
-        reason: why no record can come, as text.
+        reason: why no records can arrive, as text.
     """
 
     __match_args__ = ("reason",)
@@ -71,10 +71,11 @@ class NothingConsumed(WorkerEvent):
 
 class WorkDropped(WorkerEvent):
     """
-    Polled records were dropped, because their partitions were taken away or moved.
+    Polled records were dropped, because partitions were taken away or positions moved.
 
-    The current or next owners of the partitions get the unread records again. The level
-    is info if the worker was stopped and no handler was running.
+    The current or next owners of the partitions get these records again, except those
+    that a seek or reset has skipped. The level is info if the worker was stopped and no
+    handler was running.
 
     Attributes:
         partitions: the partitions of the records.
@@ -101,22 +102,22 @@ class WorkDropped(WorkerEvent):
 
 class WorkDrained(WorkerEvent):
     """
-    A wait for running handlers, and before a rebalance for a commit, has ended.
+    The worker has waited for running handlers and, before a rebalance, for a commit.
 
-    A refused commit is retried until ``Drain.revoke`` is over, or the membership is
+    A refused commit is retried until ``Drain.revoke`` has passed, or the membership is
     lost. If no try has succeeded by then, the log line is a warning.
 
     Attributes:
         seconds: the length of the wait, in seconds.
-        running: the number of records still running at the end; 0 if all finished in
-            time.
+        running: the number of records that were still running at the end of the wait; 0
+            if all finished in time.
         reason: ``rebalance``, ``revoked`` or ``stop``.
-        uncommitted: partitions with completed records that are not committed; their
-            next owners handle these records again. Empty with ``stop``, because that
-            commit comes later.
-        floorless: the uncommitted partitions that have no valid committed offset at
-            all. Their next owners start where ``auto_offset_reset`` says, which may
-            skip records.
+        uncommitted: partitions with completed records that are not committed; the next
+            owners handle these records again. Empty if the reason is ``stop``, because
+            the commit follows later then.
+        floorless: those of the uncommitted partitions that have no valid committed
+            offset at all. The next owners start where ``auto_offset_reset`` says, which
+            may skip records.
     """
 
     __match_args__ = ("reason", "running")
@@ -135,9 +136,10 @@ class WorkDrained(WorkerEvent):
 
 class CommitRejected(WorkerEvent):
     """
-    A commit of the worker was refused or could not be sent.
+    A commit by the worker was refused or could not be sent.
 
-    The worker tries again with new offsets, as long as it runs and owns the partitions.
+    The worker commits again, with newer offsets, as long as it runs and owns the
+    partitions.
 
     Attributes:
         partitions: the partitions of the commit.
@@ -154,11 +156,11 @@ class CommitRejected(WorkerEvent):
 
 class RecordRetried(WorkerEvent):
     """
-    A handler failed, or requested a delay, and the record is tried again.
+    A handler failed, or requested a delay, and the record will be tried again.
 
-    After an error of a whole batch all of its records are tried again together; or one
-    by one if the handler raised an error of its own, which does not count as an
-    attempt.
+    After a requested delay or an outage, all records of a batch are tried again
+    together. After any other error of a whole batch they are tried again one by one,
+    and the failed call does not count as an attempt.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
@@ -182,20 +184,21 @@ class RecordRetried(WorkerEvent):
 
 class WorkPaused(WorkerEvent):
     """
-    A handler requested a pause; after the pause its record comes first, like a new one.
+    A handler requested a pause, after which its record comes first, like a new one.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of the attempt, from 1; this attempt is not counted.
+        attempt: the number of the attempt, from 1; it is not counted, so the next
+            attempt has the same number.
         scope: the paused scope: ``key``, or a scope such as ``orders:3``, ``orders`` or
             ``@all``, which a hold of ``worker:outage`` covers.
         seconds: the length of the pause; longer than requested if another pause of the
             same scope lasts longer.
-        reason: the handler's reason; None if it gave none.
+        reason: the reason that the handler gave; None if it gave none.
         is_for_error: whether the pause was raised from an error, or while an error was
-            handled. Otherwise, for example to limit a rate, the log line is not a
-            warning.
+            handled; if so, the log line is a warning. A pause that only limits a rate,
+            for example, has no error.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -217,13 +220,13 @@ class WorkPaused(WorkerEvent):
 
 class BreakerOpened(WorkerEvent):
     """
-    A breaker opened, because handlers of a topic failed; the topic is held for a while.
+    A breaker opened because a topic's records failed; the topic is held for a while.
 
     Attributes:
         topic: the topic.
-        tries: the number of earlier holds after which handlers failed again.
+        tries: how many times handlers have failed again after a hold had expired.
         seconds: the length of the hold.
-        reason: the error, and how often the error occurred.
+        reason: the error, and how many times it occurred.
     """
 
     __match_args__ = ("topic", "tries", "reason")
@@ -238,15 +241,15 @@ class BreakerOpened(WorkerEvent):
 
 class BreakerClosed(WorkerEvent):
     """
-    A breaker closed, and its topic continues.
+    A breaker closed, and its topic is consumed again.
 
     Attributes:
         topic: the topic.
-        tries: the number of holds after which handlers failed again.
-        seconds: the seconds since the first hold.
-        is_lifted: whether the hold was lifted; otherwise a record succeeded, or the
+        tries: how many times handlers failed again after a hold had expired.
+        seconds: the seconds since the topic was first held.
+        is_lifted: whether a user lifted the hold. If not, a record succeeded, or the
             topic could not be held.
-        error: why the topic could not be held; otherwise None.
+        error: why the topic could not be held; None if it could.
     """
 
     __match_args__ = ("topic", "is_lifted")
@@ -267,9 +270,10 @@ class RecordExhausted(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of attempts at the record.
+        attempt: the number of attempts that the worker made at the record.
         error: the exception of the last attempt.
-        then: the next step: ``dead_letter``, ``stop``, ``skip`` or ``block``.
+        then: what the worker does next: ``dead_letter``, ``stop``, ``skip`` or
+            ``block``.
         traceback: the tracebacks of the error and of its causes, as Python prints them,
             at most 16 KiB.
     """
@@ -288,15 +292,16 @@ class RecordExhausted(WorkerEvent):
 
 class BatchUnreadable(WorkerEvent):
     """
-    A batch of records cannot be read, as after corruption, and its partition is held.
+    A batch cannot be read, for example because it is corrupt; its partition is held.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the first offset that cannot be read.
         error: why the batch cannot be read.
-        then: at first ``retry``, which means that the batch is fetched again; later the
-            final step ``stop``, ``skip`` or ``block``. If the broker cannot read its
-            log, the step is ``block`` instead of ``skip``.
+        then: what the worker does next. At first this is ``retry``, which means that
+            the batch is fetched again; later it is the final step ``stop``, ``skip`` or
+            ``block``. If the broker cannot read its log, the final step is ``block``
+            instead of ``skip``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -316,12 +321,12 @@ class DeadLetterFailed(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of tries, including a try with a letter that was too large.
-        delay: seconds until the next try; None if no other try can succeed.
+        attempt: the number of tries so far, including a try with a letter that was too
+            large.
+        delay: seconds until the next try; None if no further try can succeed.
         error: the reason for the failure.
-        then: ``retry`` if the letter is tried again while its record waits; otherwise
-            the step of ``on_exhausted`` for the record: ``stop``, ``skip`` or
-            ``block``.
+        then: ``retry`` if the letter is sent again while its record waits. Otherwise
+            the policy ``on_exhausted`` for the record: ``stop``, ``skip`` or ``block``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -340,23 +345,25 @@ class HandlerStalled(WorkerEvent):
     """
     A handler has worked on a record for longer than its limit, or ``Limits.age``.
 
-    The event is also emitted if a call of ``dead_letter`` has not returned for 5 s, or
-    its letter was not acknowledged in that time. kafka-python's producer waits for
-    ``max_block_ms`` for an unknown topic, and for ``delivery_timeout_ms`` for an
+    The event is also emitted if a call of ``dead_letter`` has not returned after 5 s,
+    or if its letter was not acknowledged in that time. kafka-python's producer waits
+    for ``max_block_ms`` for an unknown topic, and for ``delivery_timeout_ms`` for an
     acknowledgement.
 
-    The event is also emitted if a batch of a ``Pump`` has had no answer for
-    ``Limits.age``; the record is the first unanswered one of the batch.
+    The event is also emitted if the program has reported no result for any record of a
+    ``Pump``'s batch for ``Limits.age``; the event names the batch's first such record.
 
-    Each stalled call, and each such record, causes one event.
+    Each stalled call, and each such record of a batch, causes one event.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
-        offset: the record's offset; -1 if the record was completed a moment ago.
+        offset: the record's offset; -1 if the record was completed just before the
+            event.
         seconds: the time since the call began, or since the batch's last answer.
         stack: the stack of the call, innermost call last; None for a batch of a
-            ``Pump``, and if the stack cannot be seen, as in another process.
-        is_letter: whether ``dead_letter`` was called, instead of the handler.
+            ``Pump``, and if the stack cannot be read, as in another process.
+        is_letter: whether the stalled call is one of ``dead_letter``, not of the
+            handler.
     """
 
     __match_args__ = ("partition", "offset", "seconds")
@@ -372,12 +379,13 @@ class HandlerStalled(WorkerEvent):
 
 class WorkerProcessDied(WorkerEvent):
     """
-    A process of the process executor ended unexpectedly, and is replaced.
+    A process of the process executor exited unexpectedly, and is replaced.
 
     Attributes:
         exit_code: the exit code of the process; negative for a signal.
-        records: the number of records that failed with the process; 0 if the process
-            was idle. More than one are a batch, whose records are repeated one by one.
+        records: the number of records that failed because the process exited; 0 if it
+            was idle. If it is more than 1, the process had a batch, whose records are
+            tried again one by one.
     """
 
     __match_args__ = ("exit_code",)
@@ -394,10 +402,10 @@ class WorkerStopped(WorkerEvent):
 
     Attributes:
         done: the number of records that the worker completed.
-        dropped: the number of records that the worker dropped, including those
-            unfinished at the stop.
-        committed: whether the last commit succeeded, and no record that was completed
-            since then is uncommitted.
+        dropped: the number of records that the worker dropped, including those that
+            were unfinished when it stopped.
+        committed: whether the last commit succeeded, and no completed record is left
+            uncommitted.
         error: the error that stopped the worker; None if it was requested to stop.
     """
 

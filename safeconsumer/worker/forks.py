@@ -1,12 +1,12 @@
 """
-Ends a process that a handler has forked when the call of the handler ends.
+Ends a process that a handler has forked as soon as the handler's call ends.
 
-A forked child has only the worker's thread that forked, and a copy of the queue. In a
-plain loop ``sys.exit()`` ends such a child. In a worker the exception would be a
-failure of the record, and the child would continue with records that its parent
-handles, too. Therefore the child exits where the call of the application's code ends,
-before the worker's code handles the result or the exception of the call. The child
-writes no result, no span and no entry of a journal.
+Of the worker's threads a forked child has only the one that forked, and it has a copy
+of the queue. In a plain loop ``sys.exit()`` ends such a child. In a worker, the
+exception would count as a failure of the record, and the child would continue with
+records that its parent handles, too. Therefore the child exits as soon as the call of
+the application's code ends, before the worker processes the call's result or exception.
+The child reports no result, and writes no span and no journal entry.
 """
 
 import contextlib
@@ -22,8 +22,7 @@ from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors.kafka_python import ForkedConsumerError
 from safeconsumer.worker.handlers import is_async
 
-# The id of this process, which is kept because os.getpid() would cost a system call per
-# record.
+# The id of this process, kept because os.getpid() would cost a system call per record.
 _process = [os.getpid()]
 
 
@@ -41,14 +40,14 @@ def process() -> int:
 
 def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """
-    Wrap a function so that a process forked in a call ends when the call ends.
+    Wrap a function so that a process that is forked in a call exits when the call ends.
 
     The child exits with the status of its ``SystemExit``, or with 1 and a traceback on
     stderr. The child runs no exit handlers.
 
     The function may be a coroutine function. If the child awaits, its copy of the event
-    loop runs. No other call starts in that copy, but calls that had started before the
-    fork continue.
+    loop continues to run. No new call starts in that copy, but calls that had started
+    before the fork continue.
     """
     block = _ParentsOnly(_process[0])
 
@@ -65,7 +64,7 @@ def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 @frozen
 class _ParentsOnly:
-    """A block at whose start or end a forked child of this process exits."""
+    """A context manager that ends a forked child of this process on entry or exit."""
 
     parent: int
 

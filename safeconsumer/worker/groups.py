@@ -2,18 +2,18 @@
 Finds the decisive exception in an ExceptionGroup that a handler raised.
 
 ``asyncio.TaskGroup`` and anyio raise a group even for a single error. A control
-exception means the same in a group as alone. Of several exceptions one counts, by the
-first of these rules that applies:
+exception means the same in a group as alone. If a group has several exceptions, only
+one of them counts. It is chosen by the first of these rules that applies:
 
-1. An exception that is not an ``Exception``, such as ``SystemExit``; then an error
-   because of which handlers cannot run.
+1. An exception that is not an ``Exception``, such as ``SystemExit``; after these a
+   :class:`HandlersCannotRunError`.
 2. :class:`StopWorker`.
-3. :class:`Pause`; of several the widest, and of equally wide ones the longest.
-4. :class:`RetryLater`; of several the longest.
+3. :class:`Pause`; of several pauses the widest, and of equally wide ones the longest.
+4. :class:`RetryLater`; of several delays the longest.
 5. :class:`Reject`.
 
-A :class:`BatchFailure` counts only if the group has no other error, because with
-another error nobody knows which records are done. Any other group is a failure.
+A :class:`BatchFailure` counts only if the group has no other error; otherwise it is not
+known which records are done. Any other group is a failure.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def deciding_error(error: BaseException) -> BaseException:
 
 
 def is_all(error: BaseException, kinds: Kinds) -> bool:
-    """Return whether an error, or every error in a group, is of these kinds."""
+    """Return whether an error, or every error in a group, is of one of these classes."""
     return isinstance(error, kinds) or (
         isinstance(error, BaseExceptionGroup)
         and all(isinstance(one, kinds) for one in leaves(error))
@@ -66,8 +66,8 @@ _FAILURE = (0, 0.0, 0.0)
 
 
 def _rank(error: BaseException) -> tuple[int, float, float]:
-    # This function must not raise, whatever the fields of a control exception contain;
-    # pickling may have removed the fields.
+    # This function must not raise, whatever the fields of a control exception contain.
+    # Pickling may even have removed the fields.
     number, width, seconds = 0, 0.0, 0.0
     match error:
         case StopWorker():

@@ -20,7 +20,7 @@ from safeconsumer.worker.tracebacks import shown
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
     """
-    Base class of the exceptions with which a handler steers its worker.
+    Base class of the exceptions with which a handler controls its worker.
 
     These exceptions keep their meaning in an ExceptionGroup, such as one that
     ``asyncio.TaskGroup`` raises. Of several exceptions in a group, :class:`StopWorker`
@@ -32,7 +32,7 @@ class WorkerControl(Exception):  # noqa: N818 - control, not errors
 
 class RetryLater(WorkerControl):
     """
-    Makes the worker try the record again after a delay, and uses up no attempt.
+    Makes the worker try the record again after a delay; does not count as an attempt.
 
     Args:
         after: the minimum delay, in seconds or as a timedelta.
@@ -53,13 +53,13 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Makes the worker start no record of a scope for a while, and then try again.
+    Makes the worker hold back a scope's records for a while, and then try again.
 
-    After the pause the record comes first, and it has used up no attempt. For a
-    partition, a topic or ``all``, the worker places a hold in this consumer, with the
-    owner ``worker:outage`` and an expiry. ``holds()`` and ``explain()`` show the hold,
-    which survives rebalances, and ``resume(..., owner="worker:outage")`` lifts it
-    early. A later pause never shortens the hold::
+    After the pause the record is handled first; the call that raised the pause does not
+    count as an attempt. For a partition, a topic or ``all``, the worker places a hold
+    in this consumer, with the owner ``worker:outage`` and an expiry. ``holds()`` and
+    ``explain()`` show the hold, which survives rebalances, and ``resume(...,
+    owner="worker:outage")`` lifts it early. A later pause never shortens the hold::
 
         def handle(record, context):
             try:
@@ -69,19 +69,19 @@ class Pause(WorkerControl):
 
     Args:
         for_: the length of the pause, in seconds or as a timedelta.
-        scope: ``topic`` or ``partition`` for those of the record; ``all`` for
-            everything that this consumer consumes; ``key`` for the records that the
-            order puts after this record. A pause of a ``key`` is not a hold, so it
-            cannot be lifted.
+        scope: ``topic`` or ``partition`` for the topic or partition of the record;
+            ``all`` for everything that this consumer consumes; ``key`` for the records
+            that must be handled after this record. A pause with the scope ``key`` is
+            not a hold, so it cannot be lifted.
         reason: text for people, up to 1,024 bytes.
 
     Raises:
-        HoldSettingError: a value is invalid; raised in a handler, this is a failure of
-            its record.
+        HoldSettingError: a value is invalid. In a handler, this error is a failure of
+            the record.
     """
 
     _held_for = 0.0  # seconds for which another pause holds this scope
-    _is_for_error = False  # kept for a pause from a process, which has lost its cause
+    _is_for_error = False  # a pause from another process has lost its cause
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Pause(WorkerControl):
             message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
             raise HoldSettingError(message)
         reason = checked_reason(reason)
-        super().__init__(seconds, scope, reason)  # unpickling needs the arguments
+        super().__init__(seconds, scope, reason)  # unpickling passes these arguments
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason
@@ -113,11 +113,11 @@ def is_for_error(pause: Pause) -> bool:
 
 class Reject(WorkerControl):
     """
-    Reports that a record has failed for good and needs no other attempt.
+    Reports that a record has failed for good and must not be tried again.
 
-    Raised for a whole batch, the exception does not name the record, so the records are
-    delivered again one by one, as after any other error. :class:`BatchFailure` names
-    records.
+    If it is raised for a whole batch, it does not name the bad record, so the records
+    are delivered again one by one, as after any other error. Use :class:`BatchFailure`
+    to name records.
 
     Args:
         reason: text for people, which is written into the dead letter.
@@ -130,30 +130,31 @@ class Reject(WorkerControl):
 
 class DeserializationError(Reject):
     """
-    A key or value cannot be deserialized; like a rejected record, it is not retried.
+    A key or value cannot be deserialized; the record is not retried, as if rejected.
 
     The cause of this error is the deserializer's exception. If that exception is not
     about the data, such as a ``ConnectionError``, the record is tried again as after a
     handler's error.
     """
 
-    __module__ = "safeconsumer.errors"  # the module from which users import the class
+    __module__ = "safeconsumer.errors"  # users import the class from this module
 
 
 class StopWorker(WorkerControl):
-    """Stops the worker; the record is not complete, and is repeated after a restart."""
+    """Stops the worker; the record stays incomplete, and is repeated after a restart."""
 
 
 class BatchFailure(WorkerControl):
     """
     Reports that some records of a batch failed, and that its other records are done.
 
-    If an index is beyond the batch, the whole batch fails with an ``IndexError``.
+    If an index is out of range, the whole batch fails with an ``IndexError``.
 
     Args:
-        errors: the exception of each failed record, by its index in the batch;
-            exceptions may also be :class:`RetryLater`, :class:`Pause`, :class:`Reject`
-            and :class:`StopWorker`. If the mapping is empty, all records are done.
+        errors: the exception for each failed record, by the record's index in the
+            batch. :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
+            :class:`StopWorker` are allowed, too. If the mapping is empty, all records
+            are done.
 
     Raises:
         TypeError: ``errors`` is not a mapping of whole numbers to exceptions.
@@ -185,15 +186,15 @@ class Context:
     Attributes:
         partition: the partition of the records.
         attempt: the number of this attempt, from 1. An attempt is not counted if it
-            ended in a requested delay or pause, in an outage that a breaker has
-            detected, or in an error of a whole batch.
-        revoked: an event that is set once the partition is being taken away, or a seek
-            or a reset has moved its position. Records that are done after that may be
-            handled again. A thread calls ``is_set()`` or ``wait(timeout)``, and a
-            coroutine uses ``await context.revoked``. The event is never set in the
-            process executor.
-        state: the value of the worker's ``lifespan`` in this thread or process; None
-            without a lifespan.
+            ended with a requested delay or pause, with an outage that a breaker has
+            detected, or with an error of a whole batch.
+        revoked: an event that is set when the partition is being taken away, or when a
+            seek or a reset has moved its position. Records that are completed after
+            that may be handled again. A thread calls ``is_set()`` or ``wait(timeout)``,
+            and a coroutine uses ``await context.revoked``. The event is never set in
+            the process executor.
+        state: the value of the worker's ``lifespan`` in this thread or process; None if
+            there is no lifespan.
     """
 
     partition: TopicPartition
@@ -220,15 +221,15 @@ class Context:
 @frozen(kw_only=True)
 class Failure:
     """
-    The reason why a record becomes a dead letter; passed to the dead-letter callable.
+    Why a record becomes a dead letter; passed to the ``dead_letter`` callable.
 
     Attributes:
         error: the last exception of the handler. Its traceback may have lost the local
             variables, and keeps only the first and the last 50 calls if there were more
             than 100.
         attempts: the number of attempts, counted like ``Context.attempt``.
-        is_brief: whether an earlier letter was too large, so that a shorter one is
-            needed.
+        is_brief: whether the previous letter was too large, so that this one must be
+            shorter.
     """
 
     error: BaseException
@@ -256,13 +257,13 @@ MakeLifespan: TypeAlias = Callable[
 
 
 def is_async(function: object) -> bool:
-    """Return whether a call makes a coroutine; an object's ``__call__`` counts too."""
+    """Return whether a call returns a coroutine; an object's ``__call__`` counts, too."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_generator(function: object) -> bool:
-    """Return whether a call makes a generator, sync or async."""
+    """Return whether a call returns a generator, sync or async."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the object's own method
     kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(is_kind(one) for is_kind in kinds for one in (function, call))

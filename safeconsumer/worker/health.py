@@ -27,15 +27,15 @@ class Report:
     Attributes:
         done: the number of completed records: handled, acknowledged as dead letters, or
             skipped.
-        dropped: the number of records that were dropped, and that are delivered again.
+        dropped: the number of records that were dropped, and will be delivered again.
         dropped_by_reason: the number of dropped records by reason: ``revoked``,
-            ``lost``, ``moved`` by a seek, ``reset-offsets`` or an offset out of range,
-            or ``stopped``. Together with ``done`` and ``refetched``, these are all
-            records that polls returned.
+            ``lost``, ``moved`` (by a seek, ``reset-offsets`` or an offset out of
+            range), or ``stopped``. Together with ``done`` and ``refetched`` they add up
+            to all records that polls returned.
         refetched: the number of records that were given back, to make room, and fetched
             again later.
-        given_up: the number of dropped records on which a handler still worked at the
-            stop.
+        given_up: the number of dropped records that handlers were still working on when
+            the worker stopped.
         dead_letters: the number of records acknowledged as dead letters.
         skipped: the number of records that failed for good and were skipped.
         gone: the number of offsets whose records were deleted before the worker read
@@ -43,10 +43,10 @@ class Report:
         committed: whether the last commit succeeded, and no record that was completed
             since then is uncommitted.
         seconds: the seconds from the request to stop until the worker was closed.
-        hanging: the ``repr`` of the hook that was called with an event and did not
-            return for a second or more; None if all hooks returned. If the polling
-            thread was in the hook, another thread has closed the worker. If a handler's
-            thread was in the hook, that thread is left behind.
+        hanging: the ``repr`` of a hook that had been called with an event and had not
+            returned for a second or more; None if all hooks had returned. If the
+            polling thread was in the hook, another thread has closed the worker. If a
+            handler's thread was in the hook, that thread was left running.
     """
 
     done: int
@@ -68,64 +68,65 @@ class Stats:
     A snapshot of a worker's numbers.
 
     Each record that a poll returned is ``done``, ``dropped``, ``refetched`` or still
-    held.
+    held in memory.
 
     Attributes:
         state: ``new``, ``running``, ``draining`` or ``closed``.
-        partitions: the number of partitions with records that are held in memory.
+        partitions: the number of partitions that have records in memory.
         queued: the number of records that wait for a handler.
-        running: the number of records that are handed over. Handed-over records are
-            those that handlers work on, even of partitions that were taken away, and
-            those that follow in the same hand-over.
+        running: the number of records that are handed over to handlers. Handlers work
+            on some of these, and the others follow in the same hand-over. Records of
+            partitions that were taken away count until their hand-over ends.
         bytes: the size of queued and running records, and of finished ones that were
-            handed over together with running ones. Partitions that were taken away do
-            not count.
+            handed over together with running ones. Records of partitions that were
+            taken away do not count.
         done: the number of records completed so far.
         retries: the number of retries of records.
         dead_letters: the number of records acknowledged as dead letters.
         skipped: the number of records that failed for good and were skipped.
-        dropped: the number of records dropped at a rebalance, a stop or a move of the
-            position. The current or next owner gets again those records that the
-            position has not passed.
+        dropped: the number of records dropped because of a rebalance, a stop or a moved
+            position. The current or next owner gets these records again, except those
+            that the position has skipped.
         dropped_by_reason: the number of dropped records by reason: ``revoked``,
-            ``lost``, ``moved`` by a seek, ``reset-offsets`` or an offset out of range,
-            or ``stopped``.
+            ``lost``, ``moved`` (by a seek, ``reset-offsets`` or an offset out of
+            range), or ``stopped``.
         gone: the number of offsets whose records were deleted before the worker read
             them, for example by retention.
-        leaked: the number of records that came in spite of a hold of the worker; a
-            value above 0 is a defect.
+        leaked: the number of records that polls returned in spite of the worker's own
+            holds; a value above 0 is a defect.
         refetched: the number of queued records that were given back, mostly to make
             room for partitions without records; they are delivered again.
         commits: the number of commits that succeeded.
         commits_failed: the number of commits that were refused or not sent.
         commits_failing: the seconds for which no commit has succeeded although an
-            offset waits to be committed, even the first offset of an ownership; 0 while
-            commits succeed.
-        commit_lag: the number of offsets that are complete and not committed. An
-            ownership whose first offset is not committed yet counts as 0, because none
+            offset waits to be committed, including the first offset of a partition; 0
+            while commits succeed.
+        commit_lag: the number of offsets that are complete and not committed. A
+            partition whose first offset is not committed yet counts as 0, because none
             of its records is handled before that commit.
         lag: the number of records held in memory, plus the offsets that are not polled
-            yet, as of the last fetches. The lag is None while a partition was never
-            fetched, or is held, because no fetch would show new records. The worker's
-            own backpressure does not count as such a hold.
+            yet, as of the last fetches. The lag is None as long as some partition was
+            never fetched, or is held, because its new records are not known then. The
+            worker's own backpressure does not count as such a hold.
         pauses: the number of pauses that handlers requested.
-        breaker_opened: the number of times that a breaker has stopped a topic.
-        breaker_open: the number of topics that a breaker has stopped, including topics
-            of which a record is being tried or about to be. A topic that other members
-            now own counts until its hold ends.
-        paused: the owners of the worker's holds that are currently in force.
-        pause_seconds: for each of the worker's owners except ``worker:outage``,
-            ``worker:breaker`` and ``worker:unreadable``, the seconds for which it has
-            held a partition.
-        handler_seconds: the durations of handlers per record, failed records included.
-            Records that were handed over together each count with their mean duration.
+        breaker_opened: how many times a breaker has stopped a topic.
+        breaker_open: the number of topics that a breaker has currently stopped. A topic
+            whose hold has expired counts until a record of it has succeeded. A topic
+            that other members now own counts until its hold expires.
+        paused: the owner names of the worker's holds that are currently in force.
+        pause_seconds: for each of the worker's owner names except ``worker:outage``,
+            ``worker:breaker`` and ``worker:unreadable``, the total seconds for which it
+            has held some partition.
+        handler_seconds: the durations of handler calls per record, failed records
+            included. Each of several records that were handed over together counts with
+            the mean duration.
         poll_gap: the longest time between two polls, in seconds, drains excluded.
         last_poll_at: when the loop last polled, in seconds since the epoch; None if the
             loop has not started, or has stopped on request and without an error.
-        alarms: the number of events of level warning or error by name, except for
-            events that another number counts.
+        alarms: the number of events of level warning or error, by name, except events
+            that another attribute counts.
         hook_failures: the number of exceptions of ``on_event`` and of the tracer;
-            :attr:`Worker.hook_failures` has the number of each.
+            :attr:`Worker.hook_failures` has a number for each of them.
     """
 
     state: str
@@ -180,7 +181,7 @@ def snapshot(  # noqa: PLR0913 - one for each source of numbers
         engine: the worker's loop.
         decisions: the worker's decisions about results.
         lag: the number of offsets that were not polled yet; None if unknown.
-        alarms: the number of events of level warning or error, by name.
+        alarms: the number of events of level warning or error, by event name.
         hook_failures: the number of exceptions of event hooks and of the tracer.
         last_poll_at: the time at which the loop last polled.
     """
@@ -231,8 +232,8 @@ def _paused(engine: Engine, decisions: Decisions) -> Iterator[str]:
     yield from (owner for owner in (UNREADABLE, OUTAGE, BREAKER) if owner in there)
 
 
-# Seconds after which a sink that has not finished a letter is reported, because a
-# producer may wait in ``send`` for the metadata of an unknown topic, or for its
+# Seconds after which the sink is reported if it has not finished a letter. A producer
+# may wait in ``send()`` for the metadata of an unknown topic, or for an
 # acknowledgement.
 _SLOW_LETTER = 5.0
 # A loop is stuck if it has not polled for two poll timeouts plus this many seconds.
@@ -242,12 +243,12 @@ _GRACE = 1.0
 @frozen(kw_only=True)
 class Health:
     """
-    The health of a worker; a Health is true if the worker is healthy.
+    The health of a worker; true in a boolean context if the worker is healthy.
 
     Attributes:
-        is_alive: whether the loop turns, or has not started yet. Use ``is_alive`` for a
-            liveness probe, because slow handlers, failing records and a topic without
-            new records are no reason for a restart.
+        is_alive: whether the loop is polling, or has not started yet. Use ``is_alive``
+            for a liveness probe, because slow handlers, failing records and a topic
+            without new records are no reason for a restart.
         reasons: one text per problem; empty if there is no problem.
     """
 
@@ -272,13 +273,14 @@ def examine(
     problems: Sequence[str] = (),
 ) -> Health:
     """
-    Check the loop, the slots of handlers, and the records that failed for good.
+    Return a worker's health, after checks of its loop, slots and failed records.
 
     Args:
         engine: the worker's loop.
         slots: the slots in which handlers run, and the slots of a pump's batches.
-        age: the limit in seconds for a handler or an answer, for a failed record that
-            blocks, and for the time without a completed record while all room is taken.
+        age: the limit in seconds for a handler's call or a batch's answer, for a failed
+            record that blocks, and for the time without a completed record while there
+            is no room for more records.
         problems: other problems of the worker, such as topics that a breaker has
             stopped.
     """
@@ -301,8 +303,8 @@ def examine(
         )
     for slot, task, index, seconds in stalled(slots, age, now):
         stack = slot.stack() or ""
-        # The record of a dead letter has blocked for at least as long, and is reported
-        # below.
+        # A record that becomes a dead letter has blocked for at least as long, and is
+        # reported below.
         if task.letter is None and is_at(slot, task, index):
             reasons.append(
                 f"{task.place(index)}: {slot.doing} for {seconds:.1f} s\n"
@@ -320,7 +322,7 @@ def examine(
 def stalled(
     slots: Sequence[Slot], age: float, now: float
 ) -> Iterator[tuple[Slot, Task, int, float]]:
-    """Yield each slot in which one record takes too long, with the record and the time."""
+    """Yield each slot whose current record takes too long, with the record and the time."""
     for slot in slots:
         task, index, began = slot.task, slot.index, slot.began
         limit = age if slot.limit is None else min(age, slot.limit)
@@ -328,20 +330,20 @@ def stalled(
             limit = _SLOW_LETTER
         if task is None or now - began < limit:
             continue
-        # the slot has not continued since it was read
+        # the slot has not gone on to another record since it was read
         if index in task.indexes and is_at(slot, task, index):
             yield slot, task, index, now - began
 
 
 def is_at(slot: Slot, task: Task, index: int) -> bool:
-    """Return whether a slot is still at a record; its thread may continue at any time."""
+    """Return whether a slot still works on a record; its thread may go on at any time."""
     return slot.task is task and slot.index == index
 
 
 def running_offsets(
     slots: Sequence[Slot], *, is_batch: bool
 ) -> dict[TopicPartition, list[int]]:
-    """Return the offsets that handlers work on; for a batch, all unfinished ones."""
+    """Return the offsets that handlers work on; for a batch, all its unfinished offsets."""
     found: dict[TopicPartition, list[int]] = {}
     for slot in slots:
         task, index = slot.task, slot.index
@@ -358,7 +360,7 @@ def running_offsets(
 
 
 def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
-    """Emit an event for each new stall."""
+    """Emit an event for each record that has newly stalled a handler."""
     for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
         reported, slot.reported = slot.reported, (task, index)
         if reported == (task, index):
@@ -366,7 +368,7 @@ def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) 
         tp = task.epoch.tp
         record, stack = task.records[index], slot.stack()
         if not is_at(slot, task, index):
-            continue  # the slot continued, for example while a hook ran
+            continue  # the slot has gone on to another record, for example while a hook ran
         emit(
             worker_events.HandlerStalled,
             partition=partition_text(*tp),

@@ -1,4 +1,4 @@
-"""Writes the calls and results of a worker's handlers into the consumer's journal."""
+"""Writes the calls of a worker's handlers and their results to the consumer's journal."""
 
 import hashlib
 import itertools
@@ -17,22 +17,23 @@ from safeconsumer.worker.partition import Order
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
 
-# The bytes of the longest key that an entry contains. For a longer key the entry
-# contains a digest.
+# The length, in bytes, of the longest key that an entry contains. For a longer key the
+# entry contains a digest.
 _LONGEST = 95
 
 
 class HandlerJournal:
     """
-    Writes entries when handlers start and end, or a record completes without a handler.
+    Writes entries for calls of handlers, and for records that complete without a call.
 
     Each entry is written before its consequence, which is the call of the handler or
     the completion of the record. An entry that cannot be written stops the worker,
-    because no commit is sent before all noted entries are written.
+    because no commit may be sent before all pending entries are written.
 
-    Thread rules: any thread. Only :meth:`completes` and :meth:`drops`, which postpone
-    the write, may be called under a lock of the worker. A write may take long, and a
-    signal handler that interrupts the write may need that lock.
+    Thread rules: any thread may call the methods. Only :meth:`completes` and
+    :meth:`drops`, which postpone the write, may be called under a lock of the worker. A
+    write may take long, and a signal handler that interrupts the write may need that
+    lock.
 
     Args:
         journal: the journal of the consumer.
@@ -53,7 +54,7 @@ class HandlerJournal:
 
     @contextmanager
     def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
-        """Write an entry when a call of the handler begins, and when the call ends."""
+        """Write one entry when a handler's call begins, and another when it ends."""
         records = given if isinstance(given, list) else [given]
         offsets = [one.offset for one in records]
         place = {
@@ -83,8 +84,8 @@ class HandlerJournal:
             self._write(self._journal.write, "handled", {**place, "ok": is_ok, **some})
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
-        # Names the key whose records are handled one after the other, or returns None
-        # if no order is required.
+        # Returns the name of the group of records that are handled one after the other,
+        # such as the record's key, or None if no order is required.
         if self._order is not Order.KEY:
             return None if self._order is Order.UNORDERED else "None"
         key = record.key
@@ -93,12 +94,12 @@ class HandlerJournal:
         return f"key {hashlib.blake2b(key, digest_size=16).hexdigest()}"
 
     def completes(self, tp: TopicPartition, epoch: int, offset: int, why: str) -> None:
-        """Note that a record of an ownership is about to complete without a handler."""
+        """Add an entry: a record of an ownership is about to complete without a handler."""
         fields = {"tp": tp_text(tp), "offset": offset, "why": why, "epoch": epoch}
         self._write(self._journal.note, "completed", fields)
 
     def drops(self, tp: TopicPartition, before: int) -> None:
-        """Note that the position was moved, and that records before an offset are dropped."""
+        """Add an entry: the position was moved, and records before an offset are dropped."""
         fields = {"tp": tp_text(tp), "before": before}
         self._write(self._journal.note, "dropped", fields)
 

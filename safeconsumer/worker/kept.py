@@ -1,8 +1,8 @@
 """
 Keeps the records in memory, in one epoch per owned partition, with their totals.
 
-All data that the polling thread and the handlers' threads share are changed and
-iterated over only under :attr:`KeptRecords.lock`. These data are the epochs and their
+All data that the polling thread and the handlers' threads share is changed and iterated
+over only under :attr:`KeptRecords.lock`. This data consists of the epochs and their
 parts (progress, lanes, counters, failures), the queue, and the events that
 ``Decisions`` is about to emit. Three things are done without the lock:
 
@@ -12,9 +12,9 @@ parts (progress, lanes, counters, failures), the queue, and the events that
 - calling foreign code: a handler, a hook or the consumer. Foreign code is never called
   under the lock.
 
-The lock is innermost. No code that takes another lock is called under it, except for
-the code that wakes threads that wait for work. Only the polling thread opens, fills and
-closes epochs, so that thread may read the mapping of epochs without the lock.
+The lock is innermost: no code that takes another lock is called under it, except the
+code that wakes threads that wait for work. Only the polling thread opens, fills and
+closes epochs, so the polling thread may read the mapping of epochs without the lock.
 """
 
 import threading
@@ -35,7 +35,7 @@ from safeconsumer.worker.watermarks import Load
 @frozen
 class DroppedWork:
     """
-    The records that a closed epoch still had to complete.
+    The records of a closed epoch that were incomplete when it was closed.
 
     Attributes:
         epoch: the closed epoch.
@@ -61,18 +61,20 @@ class KeptRecords:
 
     Attributes:
         lock: guards every counter and every epoch.
-        idle: set when no record is running any more, and when an epoch is closed; a
-            thread clears the event before it waits.
+        idle: set when no record is running any more, and when an epoch is closed. A
+            thread clears this event before it waits for it.
         epochs: the open epochs by partition.
         records: the number of incomplete records of all open epochs.
         bytes: the size of the incomplete records.
-        running: the number of records that are handed over to handlers, in tasks that
-            have not returned; :meth:`finished` returns how many of these are complete.
+        running: the number of records in tasks that were handed over to handlers and
+            have not returned; :meth:`finished` returns how many of these records are
+            complete.
         left_behind: the tasks of closed epochs that have not returned, by partition.
         done: the number of records completed since the start, in tasks that have
             returned.
         closed: the number of closed epochs.
-        low: the load at which :attr:`when_low` is called; None if it is not called.
+        low: the load at or below which :attr:`when_low` is called; None if it must not
+            be called.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -89,14 +91,14 @@ class KeptRecords:
         self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
-        # The latest ownership of each partition, and the number of that ownership.
+        # maps each partition to its latest ownership and the number of that ownership
         self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
         _alive.add(self)
 
     @property
     def load(self) -> Load:
-        """The number and the size of the records that are currently kept."""
+        """The number and the total size of the records that are currently kept."""
         return Load(self.records, self.bytes)
 
     def open(
@@ -122,7 +124,7 @@ class KeptRecords:
         return epoch
 
     def number_of(self, tp: TopicPartition, ownership: object) -> int:
-        """Return the number of a partition's ownership; later ones have higher numbers."""
+        """Return an ownership's number; the numbers of a partition's ownerships rise."""
         with self.lock:
             last, number = self._numbered.get(tp, (None, 0))
             if last is not ownership:
@@ -149,7 +151,7 @@ class KeptRecords:
         return sizes
 
     def release(self, epoch: Epoch, ordinals: Ordinals) -> None:
-        """Free complete records, and lower the totals. The caller must hold the lock."""
+        """Free complete records, and reduce the totals. The caller must hold the lock."""
         size, count = epoch.progress.release(ordinals), len(ordinals)
         self._count(epoch, -count, -size)
         epoch.moved_at = self._clock()
@@ -159,13 +161,12 @@ class KeptRecords:
         """
         Drop an epoch's last records, which no handler has begun, until ``most`` remain.
 
-        The caller must have the dropped records fetched again.
+        The caller must make sure that the dropped records are fetched again.
 
         Args:
             epoch: an open epoch.
             most: the records and bytes that the epoch may keep.
-            at_once: the number of a failed lane's records that are delivered again
-                together.
+            at_once: how many records of a failed lane are delivered again together.
 
         Returns:
             The offset of the first dropped record, or None if no record was dropped.
@@ -187,7 +188,7 @@ class KeptRecords:
         self.bytes += size
 
     def call_when_low(self) -> None:
-        """Call ``when_low`` at the low mark. The caller must not hold the lock."""
+        """Call ``when_low`` if the load is low enough. The caller must not hold the lock."""
         # the usual case, which takes no lock
         if self.low is None:
             return
@@ -199,7 +200,7 @@ class KeptRecords:
         self.when_low()
 
     def close(self, epoch: Epoch) -> DroppedWork:
-        """Close an epoch, so that later results of its tasks change nothing."""
+        """Close an epoch, so that later results of its tasks are ignored."""
         with self.lock:
             mark, running = epoch.watermark(), epoch.running
             done = self.finished([epoch])
@@ -220,10 +221,11 @@ class KeptRecords:
 
     def task_returned(self, task: Task) -> Epoch | None:
         """
-        Note that a task of a closed epoch has returned. The caller holds the lock.
+        Remove a returned task of a closed epoch. The caller must hold the lock.
 
         Returns:
-            The open epoch of the task's partition; None if there is none.
+            The open epoch of the task's partition; None if the partition has no open
+            epoch.
         """
         tp = task.epoch.tp
         left = self.left_behind[tp]
@@ -248,7 +250,7 @@ class KeptRecords:
             return sum(task.done() for epoch in given for task in epoch.tasks)
 
     def left_running(self) -> int:
-        """Return how many incomplete records the tasks of closed epochs have."""
+        """Return how many records in tasks of closed epochs are still incomplete."""
         with self.lock:
             left = self.left_behind.values()
             return sum(
@@ -263,10 +265,10 @@ class KeptRecords:
 
     def blocking(self) -> list[tuple[TopicPartition, int, float]]:
         """
-        Return partition, offset and time of the records that failed for good and block.
+        Return partition, offset and time of each record that blocks as a final failure.
 
-        Records whose next step, such as a dead letter, is stopped by a hold do not
-        count.
+        The result excludes records whose next step, such as a dead letter, a hold
+        prevents.
         """
         with self.lock:
             return [

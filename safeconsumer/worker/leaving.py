@@ -1,4 +1,4 @@
-"""Commits complete records, and drains running work before partitions leave."""
+"""Commits offsets of complete records, and drains running work before partitions leave."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,21 +21,21 @@ from safeconsumer.worker.settings import Commit, Drain
 # Seconds after which a refused commit is retried with new offsets, unless a commit is
 # due earlier.
 _AGAIN_AFTER = 0.5
-# Seconds without an answer after which a commit is given up; longer than any default
-# timeout of kafka-python.
+# Seconds after which the worker no longer waits for the answer to a commit; longer than
+# any default timeout of kafka-python.
 _GIVEN_UP_AFTER = 60.0
 
 
 @define(eq=False, slots=False)
 class Commits:
     """
-    Commits the watermarks of open epochs. Only the polling thread may use it.
+    Commits the watermarks of open epochs. Only the polling thread may use this class.
 
     Attributes:
         succeeded: the number of commits that succeeded.
         failed: the number of commits that were refused or could not be sent.
-        is_behind: whether partitions with uncommitted completed records have left since
-            the last successful commit.
+        is_behind: whether, since the last successful commit, partitions have left whose
+            completed records are not committed.
     """
 
     _client: ConsumerClient
@@ -46,7 +46,7 @@ class Commits:
     succeeded: int = 0
     failed: int = 0
     is_behind: bool = False
-    _sent_at: float | None = None  # the time of the unanswered commit
+    _sent_at: float | None = None  # when the commit that has no answer yet was sent
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -58,21 +58,22 @@ class Commits:
 
     def begin(self, epoch: Epoch, read_from: int | None) -> None:
         """
-        Count an ownership's first offset as committed, if the group has a commit.
+        Treat an ownership's first offset as committed, if the group has committed one.
 
-        If only offsets without a record, such as a transaction's marker, lie between the
-        committed offset and the first offset, the next commit includes them.
+        The committed offset may be lower than the first offset, if the offsets in
+        between have no records, as for a transaction marker. The next commit then
+        covers these, too.
 
-        If the group is not known to have a committed offset, the first offset must be
-        committed before any record is handled. Until then the ownership has no floor,
-        and the partition's next owner would start where ``auto_offset_reset`` says. The
-        same applies after a reset of the position, because the group's committed offset
-        is then out of range.
+        If it is not known that the group has a committed offset, the first offset must
+        be committed before any record is handled. Until then the ownership has no
+        floor: the partition's next owner would start where ``auto_offset_reset`` says.
+        The same applies after the position was reset because the group's committed
+        offset was out of range.
 
         Args:
             epoch: the ownership.
-            read_from: the offset at which the poll that began the ownership started to
-                read; None if unknown.
+            read_from: the offset from which the ownership's first poll read; None if
+                unknown.
         """
         group = self._client.membership
         if epoch.reset or not group.has_commit(epoch.tp):
@@ -84,13 +85,13 @@ class Commits:
             epoch.committed = min(start, read_from)
 
     def restart(self, epoch: Epoch) -> None:
-        """Continue an epoch from its reset position, which becomes its new floor."""
+        """Continue an epoch from its reset position; a commit as the new floor is now due."""
         epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
 
     def report_start(self, epoch: Epoch) -> None:
-        """Emit an event with the offset at which an ownership starts."""
+        """Emit an event with the offset from which an ownership reads."""
         has_floor = self.has_floor(epoch)
         self._emit(
             worker_events.PartitionStarted,
@@ -102,13 +103,13 @@ class Commits:
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
-        """Return whether the epoch can be repeated from a committed offset of the group."""
+        """Return whether a valid committed offset exists from which to repeat the epoch."""
         return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
 
     def turn(self) -> None:
-        """Commit without waiting, if a commit is due and some watermark has moved."""
+        """Commit without waiting, if a commit is due and a watermark has moved."""
         if self._is_under_way() or not self.is_due():
             return
         marks, epochs = self._new_marks()
@@ -130,12 +131,12 @@ class Commits:
 
     def now(self, *, seconds: float) -> bool:
         """
-        Commit and wait; return whether all complete records are committed.
+        Commit and wait; return whether all complete records are then committed.
 
-        An earlier commit is answered first, because it uses the same connection.
+        The broker answers an earlier commit first, because it uses the same connection.
 
         Args:
-            seconds: the maximum wait.
+            seconds: the longest wait, in seconds.
         """
         return self._commit(*self._new_marks(), seconds)
 
@@ -144,8 +145,8 @@ class Commits:
         Commit the watermarks of the dropped epochs, and wait for the answer.
 
         Returns:
-            Whether all complete records are committed, including those of earlier
-                epochs.
+            Whether all complete records are committed, including those of epochs that
+            were dropped earlier.
         """
         owners = {one.tp: one.epoch for one in dropped}
         marks = {
@@ -154,7 +155,7 @@ class Commits:
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[DroppedWork]) -> None:
-        """Note whether dropped epochs had completed records that are not committed."""
+        """Set :attr:`is_behind` if dropped epochs had uncommitted completed records."""
         self.is_behind |= any(
             one.epoch.is_behind(one.mark) for one in dropped if one.epoch.committed >= 0
         )
@@ -187,7 +188,7 @@ class Commits:
         return self._refused is not None and not self.is_due()
 
     def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
-        """Return the leaving partitions with offsets to commit, and those without a floor."""
+        """Return which of the leaving partitions are uncommitted, and which have no floor."""
         marks, _ = self._new_marks()
         new = [one for one in leaving if one.tp in marks]
         floorless = [one for one in new if not self.has_floor(one)]
@@ -211,19 +212,19 @@ class Commits:
         )
 
     def failing(self) -> float:
-        """Return for how many seconds commits have been refused; 0 after a success."""
+        """Return for how many seconds commits have been failing; 0 after a success."""
         refused = self._refused
         return 0.0 if refused is None else self._clock() - refused[0]
 
     def problems(self, age: float) -> list[str]:
-        """Describe the failure of commits, if it has lasted for ``age`` seconds or more."""
+        """Describe the failure, if commits have been failing for ``age`` seconds or more."""
         refused, seconds = self._refused, self.failing()
         if refused is None or seconds < age:
             return []
         return [f"no commit has succeeded for {seconds:.1f} s: {refused[1]!r}"]
 
     def _is_under_way(self) -> bool:
-        # Even if the answer to a commit never comes, later commits must be sent.
+        # Later commits must be sent even if the answer to a commit never arrives.
         sent_at = self._sent_at
         return sent_at is not None and self._clock() - sent_at < _GIVEN_UP_AFTER
 
@@ -262,34 +263,34 @@ class Commits:
         )
 
 
-# Seconds for which the loop waits for one try of the commit before a rebalance.
+# Seconds to wait for the answer to one attempt at the commit before a rebalance.
 _SECONDS_BEFORE_JOIN = 1.0
-# The longest wait for running handlers in a cooperative revocation, in seconds.
+# The longest wait in seconds for running handlers after a cooperative revocation.
 COOPERATIVE_DRAIN = 1.0
 
 # The reasons for waiting for running work.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
-# The reasons for dropping records. Their partition was revoked in a rebalance or lost
-# with the membership; or a seek, an offset out of range or a reset of the group (G10)
-# moved the position; or the worker stopped.
+# The reasons for dropping records: the partition was revoked in a rebalance, or lost
+# with the membership; its position was moved by a seek, an offset out of range or a
+# reset of the group's offsets (G10); or the worker stopped.
 LOST, MOVED, STOPPED = "lost", "moved", "stopped"
 _REASONS = (REVOKED, LOST, MOVED, STOPPED)
 
 
 class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
-    """Ends a ``poll`` that would start a join before running work is drained."""
+    """Aborts a ``poll`` that would join the group before running work is drained."""
 
 
 @frozen
 class _Wait:
     """
-    A wait for handlers and then for a commit of the completed records.
+    A wait for running handlers, and then for a commit of the completed records.
 
     Attributes:
         began: when the wait began.
         deadline: the time at which the wait for running handlers ends.
-        commit_by: the time after which a refused commit, floors included, is not
-            retried.
+        commit_by: the time after which a refused commit is not retried, even if a
+            partition has no floor.
         reason: the reason for the wait.
     """
 
@@ -302,10 +303,10 @@ class _Wait:
 @define(eq=False, slots=False)
 class Departures:
     """
-    Drains and commits running work before partitions leave, and drops the rest.
+    Before partitions leave, drains running work, commits it, and drops what is left.
 
-    Waits happen before an eager join, after a cooperative revocation, and at the stop.
-    Only the polling thread may use it.
+    It waits before an eager join, after a cooperative revocation, and when the worker
+    stops. Only the polling thread may use this class.
 
     Attributes:
         work: decides about the results of the records.
@@ -330,13 +331,13 @@ class Departures:
 
     @property
     def deadline(self) -> float | None:
-        """The time at which the wait for running work ends; None while there is no wait."""
+        """The time at which the wait for running work ends; None if nothing is waited for."""
         waiting = self._waiting
         return None if waiting is None else waiting.deadline
 
     @property
     def is_draining(self) -> bool:
-        """Whether fetching is stopped, because of a wait for running work or a join."""
+        """Whether fetching must stop, because of a wait for running work or a join."""
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
         return waits_for_all or self._may_join or self._was_joining
 
@@ -352,12 +353,12 @@ class Departures:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the current wait still lacks the results of some tasks."""
+        """Whether some tasks that the current wait is for have not returned yet."""
         has_left = self._is_stopping and bool(self._kept.left_behind)
         return has_left or any(epoch.tasks for epoch in self._leaving())
 
     def running(self) -> int:
-        """Return the number of unfinished records that the current wait is for."""
+        """Return the number of unfinished records for which the current wait waits."""
         leaving = self._leaving()
         with self._kept.lock:
             running = sum(epoch.running for epoch in leaving)
@@ -365,7 +366,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # Returns the epochs whose running work the current wait is for.
+        # Returns the epochs for whose running work the current wait waits.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -374,7 +375,7 @@ class Departures:
 
     def before_join(self) -> None:
         """
-        Allow a join to start, or defer it. On the polling thread, inside ``poll``.
+        Allow or defer a join. Called on the polling thread, inside ``poll``.
 
         Raises:
             JoinDeferred: running work must finish before the join.
@@ -386,9 +387,9 @@ class Departures:
             raise JoinDeferred
 
     def settle(self) -> None:
-        """React to changes of the assignment that happened in a poll."""
+        """Process the changes of the assignment that happened during a poll."""
         self._note_departed()
-        # The member has joined, or the reason for the join no longer exists.
+        # The member has joined, or the join is no longer needed.
         is_over = not self._group.is_joining()
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
@@ -400,7 +401,7 @@ class Departures:
             self._report_leaving(self._kept.epochs.values())
         self.drop(tuple(self._kept.epochs.values()), LOST)
         self._revoked = []
-        if not self._is_stopping:  # a wait for the stop continues
+        if not self._is_stopping:  # a wait before the stop continues
             self._waiting = None
             self._may_join = True
 
@@ -419,15 +420,15 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Returns whether a partition must be drained before it leaves, because its
-        # epoch has admitted records or its floor is not committed.
+        # Returns whether a join must wait for a partition, because its epoch has
+        # admitted records or its floor is not committed.
         epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
         )
 
     def _note_departed(self) -> None:
-        # After each change of the ownership the mapping is a new object.
+        # The mapping is replaced by a new object whenever the ownership changes.
         owned = self._group.owned()
         if owned is self._owned:
             return
@@ -446,7 +447,7 @@ class Departures:
         moved = [one for one in known if self._group.was_moved(one.tp, one.ownership)]
         self.drop(moved, MOVED)
         revoked = [one for one in known if one not in moved]
-        # in an eager rebalance these epochs were drained and committed before the join
+        # in an eager rebalance, these epochs were drained and committed before the join
         if not keeps:
             self.drop(revoked, REVOKED)
         elif revoked:
@@ -458,12 +459,12 @@ class Departures:
     # ------------------------------------------------------------ waiting, dropping
 
     def stop(self, seconds: float) -> None:
-        """Start the last wait for running work; no join starts any more."""
+        """Start the last wait for running work; from now on no join starts."""
         self.work.queue.halt()
         self._wait(seconds, STOP)
 
     def turn(self) -> None:
-        """Finish a wait that is over: drop the remaining records, and let the join start."""
+        """Finish a wait that is over: drop leftover records, and let the join start."""
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
@@ -482,17 +483,17 @@ class Departures:
         self._may_join = waiting.reason == REBALANCE
 
     def _commits_in_time(self, waiting: _Wait) -> bool:
-        # Returns False if the commit was refused and there is time for another try.
-        # Between two tries the loop continues to poll, so that the member stays in its
-        # group and the worker notices a request to stop.
+        # Returns False if the commit was refused and there is time for another attempt.
+        # Between two attempts the loop continues to poll, so that the member stays in
+        # its group and the worker notices a request to stop.
         if self._clock() < waiting.commit_by and self._commits.is_backing_off:
             return False
         is_committed = self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
         return is_committed or self._clock() >= waiting.commit_by
 
     def _report_leaving(self, leaving: Iterable[Epoch]) -> None:
-        # This method also reports after a loss of the membership, when no commit is
-        # possible any more.
+        # Also called after the membership was lost, when no commit is possible any
+        # more.
         self.report_wait(**self._commits.missing(leaving))
 
     def report_wait(self, **missing: Partitions) -> None:
@@ -509,7 +510,7 @@ class Departures:
         )
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[DroppedWork]:
-        """Close epochs; return the records that they still had."""
+        """Close epochs; return what each of them drops."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         if reason in (REVOKED, LOST):
@@ -530,8 +531,9 @@ class Departures:
     def _wait(self, seconds: float, reason: str) -> None:
         now, for_handlers = self._clock(), seconds
         if reason == REVOKED:
-            # The group has already assigned the partitions to next owners, which can
-            # repeat running records. But without a floor a next owner cannot know where
-            # to start, so the commit gets all the time.
+            # The group has already assigned the partitions to their next owners, so the
+            # wait for running records is short; the next owners can repeat these. But
+            # without a floor a next owner does not know where to start, so the commit
+            # may take all of the time.
             for_handlers = min(COOPERATIVE_DRAIN, seconds)
         self._waiting = _Wait(now, now + for_handlers, now + seconds, reason)

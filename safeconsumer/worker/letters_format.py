@@ -1,4 +1,4 @@
-"""Writes the details of a dead letter into headers, and reads them from headers."""
+"""Writes the details of a dead letter to its headers, and reads them again."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from safeconsumer.worker.tracebacks import message, shortened, stack
 PREFIX = "dead-letter-"
 NULL_HEADERS = f"{PREFIX}null-headers"
 NULL_VALUE = f"{PREFIX}null-value"
-# The header, with the position of the letter, of a record that was sent back to its topic.
+# The header of a record that was sent back to its topic; it has the letter's position.
 REPLAYED_FROM = f"{PREFIX}replayed-from"
 
 _TOPIC = f"{PREFIX}topic"
-# The most digits of a Java long, which is Kafka's type for offsets and timestamps.
+# The maximum number of digits of a Java long, Kafka's type for offsets and timestamps.
 _MAX_DIGITS = 19
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -26,7 +26,7 @@ def letter_parts(
     failure: Failure,
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
-    """Return the value and the headers of the letter for a record that failed in a group."""
+    """Return the value and headers of the letter for a record that failed in a group."""
     value, headers = _without_nulls(record)
     headers += [
         (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
@@ -38,8 +38,8 @@ def letter_parts(
 def _without_nulls(
     record: Any,  # noqa: ANN401 - upstream's
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
-    # Kafka allows null headers, and records with neither key nor value; kafka-python's
-    # producer (3.0.12) accepts neither.
+    # Kafka allows null header values, and records with neither key nor value;
+    # kafka-python's producer (3.0.12) refuses both.
     value, headers_before = record.value, record.headers or ()
     headers = [(name, b"" if one is None else one) for name, one in headers_before]
     null = [name for name, one in headers_before if one is None]
@@ -77,8 +77,8 @@ class Letter:
 
     Attributes:
         record: the record, with key and value as bytes.
-        why: the reason why the record is not a letter; "" for a letter. Only letters
-            have the attributes below.
+        why: the reason why the record is not a letter; "" if it is one. The attributes
+            below have values only for letters.
         topic: the topic in which the record failed.
         partition: the partition in which the record failed.
         offset: the offset of the failed record in that partition.
@@ -88,11 +88,11 @@ class Letter:
         attempts: the number of attempts, counted like ``Context.attempt``.
         exception: the class of the last exception, with its module.
         message: the message of the last exception.
-        stack: the last frames of the exception's traceback; None in a letter that had
-            to be brief.
+        stack: the last frames of the exception's traceback; None if the letter had to
+            be brief.
         key: the key of the failed record.
         value: the value of the failed record.
-        headers: the headers of the failed record, with null values made empty.
+        headers: the headers of the failed record, with empty values in place of null.
         null_headers: the names of the headers that were null, separated by commas, and
             cut if too long; empty if no header was null.
     """
@@ -126,10 +126,10 @@ class Letter:
 
 def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     """
-    Read a record of a dead-letter topic, with its key and value as bytes.
+    Return the letter in a record of a dead-letter topic, with key and value as bytes.
 
     The letter's headers come after the headers of the failed record. The failed record
-    may have been a letter, too, so the last header of each name counts.
+    may itself have been a letter, so the last header of each name counts.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)

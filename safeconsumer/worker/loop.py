@@ -1,4 +1,4 @@
-"""Polls continuously with bounded memory, and opens and closes ownerships' epochs."""
+"""Polls continuously, with bounded memory; opens and closes an epoch per ownership."""
 
 import math
 import time
@@ -28,10 +28,11 @@ from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
 
-# Seconds for which the loop waits for an ownership's floor before it continues without one.
+# Seconds to wait for the commit of an ownership's floor before the loop continues
+# without it.
 _FLOOR_SECONDS = 0.5
-# Timeouts of a poll in seconds: the short one is for turns with queued records, a join
-# or a drain.
+# Timeouts of a poll in seconds. The short one is used while records are queued, and
+# during a join or a drain.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
 _NO_PLACE: Place = None, 0, 0, None
@@ -39,21 +40,21 @@ _NO_PLACE: Place = None, 0, 0, None
 
 class Engine:
     """
-    Polls for a worker or a pump; the thread that calls :meth:`turn` owns the consumer.
+    Polls for a worker or pump; the thread that calls :meth:`turn` owns the consumer.
 
     Attributes:
         kept: the records in memory.
-        brakes: places and lifts the holds of the limits.
+        brakes: places and lifts the holds that enforce the limits.
         commits: commits complete records.
-        departures: waits for running work, and drops partitions that leave.
-        unreadable: decides what happens with batches that cannot be read.
+        departures: waits for running work, and drops the records of partitions that
+            leave.
+        unreadable: decides what to do about batches that cannot be read.
         due_in: seconds until the next turn is due.
-        leaked: the number of records that came for a partition under a hold of the
-            worker.
+        leaked: the number of records that polls returned in spite of the worker's own
+            holds.
         gap: the longest time between two polls, in seconds, drains excluded.
-        idle_reason: the known reason why no record can come; None if there is no such
-            reason.
-        dropped_at_end: the unfinished records of each partition at the end.
+        idle_reason: why no records can arrive; None if no such reason is known.
+        dropped_at_end: the unfinished records of each partition when the loop ended.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -90,7 +91,7 @@ class Engine:
         self.idle_reason: str | None = None
         self.dropped_at_end: Sequence[DroppedWork] = ()
 
-    # ------------------------------------------------------------ its life
+    # ------------------------------------------------------------ lifecycle
 
     def begin(self, work: Decisions) -> None:
         """Take over the consumer, before the first turn."""
@@ -108,17 +109,17 @@ class Engine:
         return self._group.gone - self._gone_before
 
     def last_poll_at(self) -> float:
-        """Return the time of the last turn, in seconds since the epoch; any thread."""
-        # this clock is read first, so that the result is not too early
+        """Return the time of the last poll, in seconds since 1970; on any thread."""
+        # self._clock is read first, so that the result is not too early
         ago = self._clock() - self.polled_at
         return time.time() - ago
 
     def turn(self) -> None:
         """
-        Poll once and do all other work of a turn, in about one poll's timeout at most.
+        Poll once, and do the other work of a turn, in about one poll's timeout at most.
 
-        If a turn raises, the next turn continues with the records that the failed turn
-        has not admitted.
+        If a turn raises, the next turn first gets the records again that the failed
+        turn had polled but not admitted.
         """
         self._refetch_unadmitted()
         self.brakes.place(
@@ -126,7 +127,7 @@ class Engine:
             floorless=self._floorless(),
         )
         self._before_poll = self._group.places()
-        self._unadmitted = None  # None means unknown, until the poll has returned
+        self._unadmitted = None  # None means: not known until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
         self._unadmitted = polled = self._poll()
@@ -149,15 +150,15 @@ class Engine:
             self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 
     def rest(self) -> None:
-        """Wait briefly for running work, when no poll is possible."""
+        """Wait briefly for running work; called when it is not possible to poll."""
         self._wait_idle(BUSY_POLL)
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
-        Drop incomplete records, commit the others, and lift every hold of the worker.
+        Drop incomplete records, commit the others, and lift the holds placed by brakes.
 
-        The order matters, because a record that finishes during the commit is delivered
-        again and must not count as done.
+        Records are dropped before the commit, because a record that finishes during the
+        commit is delivered again and must not count as done.
 
         Args:
             seconds: the time limit of the commit.
@@ -167,11 +168,12 @@ class Engine:
         """
         self.departures.report_wait()
         try:
-            with suppress(Exception):  # on an error the consumer's owner has to seek
+            with suppress(Exception):  # after an error the caller must seek
                 self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
             self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
-            # is_lost() is also true if the member never joined, so no commit is missing
+            # is_lost() is also true if the member never joined; then no commit is
+            # missing
             if self._group.is_lost():
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -216,14 +218,15 @@ class Engine:
         if is_needed:
             self.kept.idle.wait(seconds)
 
-    # ------------------------------------------------------------ ownerships begin
+    # ------------------------------------------------------------ start of ownerships
 
     def _before_join(self) -> None:
-        self._begin({})  # for ownerships that began in this poll
+        self._begin({})  # opens epochs for ownerships that began during this poll
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:
-        # An ownership starts as soon as its first position is known, even without records.
+        # An epoch is opened as soon as the ownership's first position is known, even
+        # without records.
         owned = self._group.owned()
         if owned is self._begun or self._group.is_lost():
             return False
@@ -274,9 +277,9 @@ class Engine:
         ]
 
     def _follow_resets(self, polled: Polled) -> None:
-        # The position was out of range, for example after retention, so the committed
-        # offset is no longer a floor. The epoch continues from the new position once
-        # all earlier records are done.
+        # The position was out of range, for example because retention deleted records,
+        # so the committed offset is no longer a floor. The epoch continues from the new
+        # position once all earlier records are done.
         owned = self._group.owned()
         for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
@@ -284,19 +287,21 @@ class Engine:
                 continue
             records, start = polled.get(tp), self._group.position(tp)
             if records and start is None:
-                # A hook or another thread has sought to the end or the beginning since
-                # these records were polled. The epoch admits these records first.
+                # Since these records were polled, a hook or another thread has moved
+                # the position to the beginning or end. The epoch admits these records
+                # first.
                 continue
             epoch.has_lost_floor = True
             if records and start is not None and start < records[0].offset:
-                # The program has sought back since the poll, so the records came too late.
+                # The program has moved the position back since the poll, so the polled
+                # records are out of date.
                 self.brakes.refetched += len(polled.pop(tp))
             elif records:
                 start = records[0].offset
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
-                # the log was truncated; the queued records may still exist
+                # The log was truncated, but the queued records may still exist.
                 if done < start:
                     self._client.go_back(tp, done)
                     self.brakes.refetched += len(polled.pop(tp, ()))
@@ -313,8 +318,8 @@ class Engine:
 
     def _admit(self, polled: Polled) -> None:
         if self._begin(polled) and self._floorless():
-            # If this commit is refused, later tries do not wait, and a hold keeps these
-            # partitions from being fetched.
+            # If this commit is refused, later attempts do not wait for the answer, and
+            # a hold keeps the partitions from being fetched until one succeeds.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._group.owned()
         for tp, records in [*polled.items()]:
@@ -343,14 +348,14 @@ class Engine:
         if len(fits) == len(records):
             return fits
         if self._is_passed(tp, records):
-            return records  # the limit is exceeded by one poll at most
-        # During the poll another caller, or a thread at the low mark, lifted a hold of
-        # the worker.
+            return records  # this exceeds the limit, by one poll at most
+        # The poll returned too many records, because someone, such as a thread at the
+        # low mark, lifted a worker's hold during the poll.
         self._give_back(tp, records[len(fits) :])
         return fits
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
-        # A hook or another thread may have sought since the records were polled.
+        # A hook or another thread may have called seek() since the records were polled.
         end = records[-1].offset + 1
         if self._is_among(tp, records) or self._client.reads_on(tp, end):
             self._client.go_back(tp, records[0].offset)
@@ -360,17 +365,17 @@ class Engine:
         self.brakes.refetched += len(records)
 
     def _is_passed(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
-        # Returns whether a hook or another thread has sought past these records since
-        # they were polled, so that no poll would return the records again. During a
-        # reset the answer is not known yet.
+        # Returns whether a hook or another thread has moved the position past these
+        # records since they were polled, so that no later poll returns them. During a
+        # reset this is not known yet, and the result is True.
         end, position = records[-1].offset + 1, self._group.position(tp)
         is_behind = position is not None and position <= end
         return not is_behind and not self._client.reads_on(tp, end)
 
     def _is_among(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
-        # Returns whether the position is after the first of these records, but not past
-        # the last one. After a seek back to one of these records, earlier ones would be
-        # skipped.
+        # Returns whether the position is among these records: after the first one, but
+        # not past the end. After a seek to one of these records, reading on would skip
+        # the earlier ones.
         position = self._group.position(tp)
         first, last = records[0].offset, records[-1].offset
         return position is not None and first < position <= last + 1
@@ -380,8 +385,8 @@ class Engine:
         self.departures.dropped[reason] += len(records)
 
     def _refetch_unadmitted(self) -> None:
-        # The last turn raised, for example after a Ctrl-C, before it had admitted a
-        # poll's records. The position is past these records, so they must be fetched
+        # If the last turn raised before it had admitted the polled records, for example
+        # because of a Ctrl-C, the position is past these records. They must be fetched
         # again.
         if not self._unadmitted and self._unadmitted is not None:
             return  # the usual case
@@ -394,7 +399,7 @@ class Engine:
             if start is None:
                 continue
             position = self._group.position(tp)
-            # no record was read since the seek
+            # if they are equal, no record was read since a seek
             is_sought = position == self._group.moved_to(tp)
             is_sought &= not (records and self._is_among(tp, records))
             if position is not None and position > start and not is_sought:
@@ -420,8 +425,8 @@ class Engine:
     def _first_unadmitted(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> int | None:
-        # Returns the offset from which records are read again, or None if no record is
-        # missing.
+        # Returns the offset from which records must be read again, or None if no record
+        # is missing.
         epoch = self.kept.epochs.get(tp)
         start: int | None = None
         if epoch is not None and epoch.ownership is ownership:
@@ -429,18 +434,18 @@ class Engine:
         if records:
             first, end = records[0].offset, records[-1].offset + 1
             is_next = start is not None and first < start <= end
-            return start if is_next else first  # otherwise the program has sought
+            return start if is_next else first  # else the program has called seek()
         if self._unadmitted is not None:
             return None
         begun, moved = self._start_of_poll(tp, ownership), self._group.moved_to(tp)
         if begun is None or start is None or (moved is not None and moved > start):
             return begun
-        # An interrupted `make_room` has forgotten records before that position.
+        # An interrupted make_room() may have dropped records that lie before `begun`.
         return min(start, begun)
 
     def _start_of_poll(self, tp: TopicPartition, ownership: object) -> int | None:
-        # Returns the offset from which the last poll read, which is the position before
-        # the poll, or the target of a move since then.
+        # Returns the offset from which the last poll read. This is the position before
+        # the poll, or the target of a later move.
         before, moves, _, position = self._before_poll.get(tp, _NO_PLACE)
         if (
             before is not ownership
@@ -451,15 +456,15 @@ class Engine:
         return int(position.offset)
 
     def _pass_gaps(self) -> None:
-        # Offsets after the last record may have no record, such as a transaction's
-        # marker, and the position is past these offsets. All polled records are
-        # admitted by now, so the position has passed no other record.
+        # Offsets after the last record may have no records, for example because they
+        # are transaction markers, and the position may be past them. All polled records
+        # have been admitted by now, so the position has not skipped any record.
         # All positions are read at once, because idle turns spend most of their time here.
         owned, places = self._group.owned(), self._group.places()
         for tp, epoch in self.kept.epochs.items():
             if epoch.records or owned.get(tp) is not epoch.ownership:
                 continue
-            ownership, _, position = places.get(tp, (None, 0, None))
+            ownership, _, _, position = places.get(tp, _NO_PLACE)
             if ownership is not epoch.ownership or position is None:
                 continue
             if position.offset > epoch.progress.next_offset:
@@ -469,9 +474,10 @@ class Engine:
     def _goes_back_further(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> bool:
-        # The program has sought back, but to an offset after the first record that is
-        # not done. The epoch is dropped together with that record. If the next epoch
-        # started at the target of the seek, its commits would skip the record.
+        # Handles a seek back whose target lies after the first record that is not done.
+        # The epoch is dropped together with that record. If the next epoch started at
+        # the target of the seek, its commits would skip the record, so it starts at the
+        # record.
         epoch = self.kept.epochs.get(tp)
         if epoch is None or epoch.ownership is not ownership:
             return False
@@ -483,9 +489,8 @@ class Engine:
         if done >= first:
             return False
         self.brakes.refetched += len(records)
-        # If reads_on() is False, the program has sought again, so these records came
-        # too late. The epoch continues as if the first of the two seeks had not been
-        # made.
+        # If reads_on() is False, the program has called seek() again, so these records
+        # are out of date. The epoch continues as if only the second seek had been made.
         if self._client.reads_on(tp, records[-1].offset + 1):
             self._client.go_back(tp, done)
             self._open(tp, ownership, done)

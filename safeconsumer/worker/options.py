@@ -1,4 +1,4 @@
-"""Declares a worker's options, refuses invalid values, and builds the worker's parts."""
+"""Declares a worker's options, refuses invalid ones, and builds the worker's parts."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 _Check: TypeAlias = Callable[[object, Any, Any], None]
-# Attributes that a worker needs, of which kafka-python's own consumer lacks some.
+# The attributes of a consumer that a worker needs; kafka-python's own consumer lacks
+# some of them.
 _OURS = ("config", "holds", "pause_all")
 
 
@@ -148,10 +149,10 @@ def _refuse(message: str) -> None:
 @frozen(kw_only=True)
 class Options:
     """
-    The options of a worker. A pump and ``run_worker`` are workers, too.
+    The options of a worker, also of one that a pump or ``run_worker`` creates.
 
     Raises:
-        WorkerSettingError: an option is invalid; the message names the option.
+        WorkerSettingError: an option is invalid; the message names it.
     """
 
     order: OrderName = field(validator=_is_one_of(*get_args(OrderName)))
@@ -172,13 +173,13 @@ class Options:
     breaker: Breaker | None = field(validator=optional(_is_a(Breaker)))
     on_event: Hook | None
     trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))
-    # These options are checked last, as they must fit the other options.
+    # These options are checked last, because they must fit the other options.
     consumer: Any = field(validator=_suits)
     handle: Handle | HandleBatch = field(validator=_can_be_called)
 
     @property
     def is_batch(self) -> bool:
-        """Whether the handler gets several records per call."""
+        """Whether the handler gets batches of records."""
         return self.batch is not None
 
 
@@ -188,13 +189,13 @@ class Options:
 @frozen(kw_only=True)
 class Runtime:
     """
-    The clocks of a worker, and the function that makes its runner of handlers.
+    A worker's clocks, and the function that creates the runner for its handlers.
 
     Attributes:
         clock: returns the time in seconds, on the clock that all waits use.
         wall: returns the time of events, in seconds since the epoch.
-        choose: makes the runner of handlers.
-        policy: fields of the policy that override those from the options.
+        choose: creates the runner that calls the handlers.
+        policy: values for fields of the policy, which override those from the options.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -205,7 +206,7 @@ class Runtime:
 
 @frozen
 class WorkerParts:
-    """The parts of a worker, connected with each other but not started."""
+    """The parts of a worker, connected to each other but not started."""
 
     emit: Emitter
     engine: Engine

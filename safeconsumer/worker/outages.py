@@ -1,4 +1,4 @@
-"""Places the holds that handlers request, and those of breakers."""
+"""Places the holds that handlers and breakers request."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -19,14 +19,14 @@ from safeconsumer.worker.tracebacks import shown
 PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
 """Places a hold on a scope for an owner, with a reason, for a number of seconds."""
 
-# The most characters of an error's text in a reason, which has at most 1,024 bytes with
-# up to 4 bytes per character.
+# The maximum number of characters of an error's text in a hold's reason, which may have
+# 1,024 bytes, at up to 4 bytes per character.
 _MOST_TEXT = 200
 
 
 class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for Decisions
     """
-    A failure in an outage that a breaker has detected, which uses up no attempt.
+    A failure in an outage that a breaker has detected; it does not count as an attempt.
 
     Attributes:
         error: the handler's exception.
@@ -42,19 +42,19 @@ class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for De
 @define(eq=False, slots=False)
 class Outages:
     """
-    Places the holds that results request, before those results are processed.
+    Places the holds that failed records call for, before their results are processed.
 
-    A failed record is thus held already when it is queued again. Whether a hold exists
-    is read from the ledger and never remembered. A breaker counts failures in a row.
-    Its hold is like one that a handler requests, so after its expiry the record that
-    failed last is tried first. If a user lifts the hold, the breaker closes
-    immediately, not with a result that comes after the hold would have expired. A
-    breaker closed this way opens again at the first failure. Otherwise a record that
-    has used its attempts would be given up while the outage lasts.
+    Thus a failed record is held already when it is queued again. Whether a hold exists
+    is always read from the ledger, never remembered. A breaker counts consecutive
+    failures. Its hold works like one that a handler requests: after its expiry the
+    record that failed last is tried first. If a user lifts the hold, the breaker closes
+    immediately. It does not wait for a result that may come after the hold would have
+    expired. A breaker that was closed this way opens again at the first failure;
+    otherwise a record that has used its attempts would be given up during the outage.
 
     Attributes:
         pauses: the number of pauses that handlers requested.
-        opened: the number of times that a breaker has opened and its hold was placed.
+        opened: how many times a breaker has opened and its hold could be placed.
     """
 
     _queue: Queue
@@ -68,11 +68,12 @@ class Outages:
     # ------------------------------------------------------------ results
 
     def decide(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the decisions about it. Never call this under a lock."""
+        """Place an outcome's holds; return it with adapted failures. The call takes locks."""
         task = outcome.task
         if self._breaker is None and not outcome.failed:
             return outcome  # the usual case
-        # A partition that is being taken away counts, too: its outage continues.
+        # Failures of a partition that is being taken away count, too, because the outage
+        # continues.
         if task.epoch.is_closed or task.letter is not None:
             return outcome
         failed = [
@@ -88,7 +89,7 @@ class Outages:
     # ------------------------------------------------------------ pauses
 
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
-        # Returns the pause, or the failure of the record if the pause is not allowed.
+        # Returns the pause, or an error if the hold for the pause could not be placed.
         pause = checked_pause(error)
         if not isinstance(pause, Pause) or pause.scope == "key":
             return pause
@@ -138,10 +139,11 @@ class Outages:
         return is_all(error, self._breaker.on) and not is_control
 
     def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:
-        # Returns the seconds for which the topic is held, and whether the hold is new.
+        # Returns for how many seconds to hold the topic, and whether a new hold is
+        # needed.
         assert self._breaker is not None  # noqa: S101 - see decide()
         row, left = self._rows.get(topic), self._seconds_left(topic)
-        if left:  # the call started before the topic was held
+        if left:  # the handler's call had started before the topic was held
             return left, False
         now = self._queue.clock()
         if row is not None and now < row.until:
@@ -172,7 +174,8 @@ class Outages:
         return seconds, True
 
     def _seconds_left(self, topic: str) -> float:
-        # Returns the seconds for which the breaker still holds the topic, or 0.
+        # Returns for how many more seconds the breaker holds the topic; 0 if it does
+        # not.
         row = self._rows.get(topic)
         if row is None:
             return 0.0
@@ -186,22 +189,23 @@ class Outages:
         """
         Close the breaker of each topic whose hold was lifted before its expiry.
 
-        Any thread, under no lock of the worker. If a signal handler has interrupted the
-        owner of the lock, the next call closes the breakers.
+        Any thread may call this, but not while it holds a lock of the worker. If a
+        signal handler has interrupted the owner of the lock, the next call closes the
+        breakers.
         """
         lock = self._queue.kept.lock
         if not self._rows or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as in Queue.obey
             return
         with lock:
             for topic, row in tuple(self._rows.items()):
-                # The order of the checks matters, because a hold that ends between them
-                # has expired.
+                # The hold is looked up before the clock is read. If the hold is gone
+                # because it has expired, the clock then shows that.
                 if not self._seconds_left(topic) and self._queue.clock() < row.until:
                     self._lifted(topic)
 
     def _lifted(self, topic: str) -> FailureRow:
-        # Closes the breaker so that the next failure opens it again, and a success ends
-        # the row.
+        # Closes the breaker, and sets its count so that the next failure opens it
+        # again.
         assert self._breaker is not None  # noqa: S101 - there is a row
         self._close(topic, is_lifted=True)
         row = self._rows[topic] = FailureRow(count=self._breaker.failures - 1)
@@ -215,7 +219,7 @@ class Outages:
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
-                raise  # after other errors records fail as without a breaker
+                raise  # after an Exception, records fail as if there were no breaker
         finally:
             with self._queue.kept.lock:
                 row.is_placed = True
@@ -244,8 +248,8 @@ class Outages:
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # An outage is not the fault of a single record, so the batch is delivered again
-        # as a whole.
+        # A single record does not cause an outage, so the batch is delivered again as a
+        # whole.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
@@ -253,11 +257,11 @@ class Outages:
 
     def held_topics(self) -> dict[str, FailureRow]:
         """
-        Return the topics that the breaker holds or is about to retry, under the lock.
+        Return the topics that the breaker holds or is about to retry. Hold the lock.
 
-        A topic is left out if its hold was lifted. A topic whose hold has ended is also
-        left out if this member has no record of the topic, because the current owner
-        reports it.
+        The result excludes a topic whose hold was lifted. It also excludes a topic
+        whose hold has expired if this member has no records of it, because its current
+        owner reports it.
         """
         now = self._queue.clock()
         here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}
@@ -288,7 +292,7 @@ class Outages:
 
 
 def checked_pause(error: BaseException) -> BaseException:
-    """Return the pause if its fields are valid, otherwise the error in them."""
+    """Return the pause if its fields are valid, otherwise an error that describes them."""
     if not isinstance(error, Pause):
         return error
     try:
@@ -313,6 +317,6 @@ def scope_of(task: Task, pause: Pause) -> Scope:
 
 
 def _text(error: BaseException) -> str:
-    # Makes the text fit a reason, which is one printable line.
+    # Makes the text fit into a reason, which is one printable line.
     text = "".join(one if one.isprintable() else " " for one in shown(error))
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."

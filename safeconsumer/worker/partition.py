@@ -1,13 +1,14 @@
 """
-Defines the parts of one ownership of a partition: its epoch, lanes and tasks.
+Defines the state of one ownership of a partition: its epoch, lanes and tasks.
 
 The records of a lane are handled one after the other. Every ownership has a main lane,
-with the records in the order of the partition. With ``partition`` the main lane is the
-only one, and it has one task out at a time. With ``key``, and without an order, the
-main lane is *shared*, which means that it continues while tasks of it are out. A record
-that must wait moves from a shared lane to a lane of its own. Such a record has failed,
-or its key is busy or already has a lane. A lane of this kind is removed when it is
-empty. A queue hands tasks to its handlers, which return outcomes.
+with the records in the order of the partition. With the order ``partition`` the main
+lane is the only one, and at most one of its tasks is handed out at a time. With the
+order ``key``, and without an order, the main lane is *shared*, which means that it
+hands out more tasks while others are still running. A record that must wait moves from
+the shared lane to a separate lane, because it has failed, or because its key is busy or
+already has a lane. A separate lane is removed when it is empty. A queue hands tasks to
+its handlers, which return outcomes.
 """
 
 import enum
@@ -25,13 +26,13 @@ from safeconsumer.worker.progress import Ordinals, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
 
-# The first estimate of a record's duration in seconds is slow, so that the first
-# records are handed out one by one, over all threads.
+# The first estimate of a record's duration, in seconds. It is high, so that the first
+# records are handed out one by one, to all threads.
 FIRST_PACE = 0.02
 
 
 class Order(enum.Enum):
-    """The option that says which records are handled one after the other."""
+    """The option that determines which records are handled one after the other."""
 
     PARTITION = "partition"
     """Records of one partition are handled one after the other."""
@@ -45,14 +46,14 @@ class Order(enum.Enum):
 
 class LaneState(enum.Enum):
     """
-    The condition for which a lane waits; only ``Queue`` changes the state of a lane.
+    The condition that a lane waits for; only ``Queue`` changes the state of a lane.
 
     ========= ========================================== ==========================
     state     waits for                                  is moved on by
     ========= ========================================== ==========================
     IDLE      records: it has none                       ``Queue.admit``, and
                                                          ``Queue.put_back``
-    READY     its turn; meanwhile a hold or a breaker    ``Queue.claim``
+    READY     its turn; until then a hold or a breaker   ``Queue.claim``
               may set aside its partition, with all      ``Queue.claim_letter``
               lanes that are ready
     FILLING   more records for a batch                   ``Queue.resume_main``
@@ -84,11 +85,12 @@ class Lane:
 
     Attributes:
         epoch: the ownership that the lane belongs to.
-        key: the key of the lane in ``Epoch.lanes``; meaningless for a main lane.
-        again: the ordinals of records that were taken and put back; these come first.
+        key: the key of the lane in ``Epoch.lanes``; not used for a main lane.
+        again: the ordinals of records that were taken and put back; these are taken
+            first.
         fresh: the ordinals of records that were never taken; only a main lane has such
             records.
-        state: the condition for which the lane waits.
+        state: the condition that the lane waits for.
     """
 
     __slots__ = ("again", "epoch", "fresh", "key", "state")
@@ -103,7 +105,7 @@ class Lane:
         self.state = state
 
     def __lt__(self, _other: "Lane") -> bool:
-        return False  # of two lanes that are due at the same time either may be first
+        return False  # lanes that are due at the same time may come in any order
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)
@@ -114,7 +116,7 @@ class Lane:
 
     @property
     def is_tried(self) -> bool:
-        """Whether the first record has failed, or may have, and must be handed out alone."""
+        """Whether the first record has, or may have, failed, so that it must run alone."""
         failed = self.epoch.failed
         # A revocation may have dropped the records while the lane waited.
         return bool(failed and self.again) and self.first_offset() in failed
@@ -128,10 +130,10 @@ class Lane:
         self.again[:0] = ordinals
 
     def cut(self, end: int) -> None:
-        """Drop the records from the ordinal ``end`` on."""
+        """Drop the records whose ordinal is ``end`` or higher."""
         self.again = [one for one in self.again if one < end]
-        # Other records may get the same ordinals, because a compacted log has fewer
-        # records.
+        # The start is reduced, too, because other records will get the dropped
+        # ordinals.
         self.fresh = range(min(self.fresh.start, end), min(self.fresh.stop, end))
 
     def drop(self) -> None:
@@ -141,7 +143,7 @@ class Lane:
 
     def take(self, most: int, span: int) -> Ordinals:
         """
-        Take up to ``most`` records, but none beyond the span.
+        Take up to ``most`` records, but no records beyond the span.
 
         A record that has failed, or may have failed, is taken alone.
         """
@@ -162,7 +164,7 @@ class Lane:
         return [*again, *fresh] if again else fresh
 
     def _untried(self, most: int) -> int:
-        # Returns how many records come before the first one that must run alone; at
+        # Returns how many records come before the first one that must run alone, but at
         # least 1.
         for count, ordinal in enumerate(self.again[:most]):
             if self.epoch.progress.record(ordinal).offset in self.epoch.failed:
@@ -177,14 +179,14 @@ class FailedRecord:
 
     Attributes:
         count: the number of failed attempts.
-        answer: the error that a batch reported for the record, kept until the record
-            before it is decided on. The tuple has the task, the index in the task, the
-            error, and the time of the error.
-        blocks_since: the time since which the record, which failed for good, blocks its
-            lane; None if it does not block.
-        letter: the failure for the record's dead letter; None if the record goes to the
-            handler.
-        tries: the number of failed calls of the sink with the record.
+        answer: the error that was reported for the record in a batch, kept until the
+            failed records before it have been processed. The tuple has the task, the
+            index in the task, the error, and the time of the error.
+        blocks_since: the time at which the record failed for good and began to block
+            its lane; None if it does not block.
+        letter: the failure that the record's dead letter describes; None if the record
+            still goes to the handler.
+        tries: how many times the sink has failed with the record.
     """
 
     count: int = 0
@@ -203,7 +205,8 @@ class UnreadableBatch:
         error: the last error, with the first offset that cannot be read.
         since: the time of the first such error, on the worker's clock.
         failures: the number of fetches that failed.
-        then: the final policy for the batch; None while it is fetched again.
+        then: the final policy for the batch; None while the batch is still fetched
+            again.
     """
 
     error: CorruptBatchError
@@ -215,36 +218,37 @@ class UnreadableBatch:
 @define(eq=False, repr=False)
 class Epoch:
     """
-    All work on a partition in one ownership; a closed epoch changes nothing.
+    All work on a partition during one ownership. A closed epoch ignores results.
 
     Attributes:
         tp: the partition.
         ownership: the object that identifies the ownership.
-        number: the number of the ownership, for people and journals.
-        losses: the number of times that the membership was lost before the ownership.
+        number: the number of the ownership, for log lines and journals.
+        losses: how many times the membership had been lost before the ownership.
         progress: the state of the records.
         records: the number of incomplete records.
         bytes: the size of the incomplete records.
         running: the number of records that are handed over to handlers.
         tasks: the tasks with the records that are handed over.
-        pace: the seconds that a record has recently taken.
-        moved_at: the time when a record was last completed, or when the first record
-            came.
+        pace: the recent average of the seconds that a handler takes per record.
+        moved_at: the time when a record was last completed, or when records were added
+            to an empty epoch.
         main: the lane of all records in the order of the partition.
-        lanes: the other lanes by key; without an order, by the offset of their record.
-        busy: the keys of tasks of earlier ownerships that are out, and with ``key``
-            also those of the main lane's tasks.
+        lanes: the other lanes by key; without an order, by the offset of their only
+            record.
+        busy: the keys of tasks that are still running from earlier ownerships; with the
+            order ``key`` also the keys of the main lane's running tasks.
         ready: the lanes that may be handed out, in order.
-        allowed: the first ordinal whose record must not be handed out yet.
+        allowed: the lowest ordinal that must not be handed out yet.
         failed: the records that have failed, or may have failed, by offset.
         unreadable: the next batch of the partition, if that batch cannot be read.
         revoked: set when the ownership has ended or is about to end.
         is_closed: whether the epoch is closed.
-        is_held: whether none of the records may be started, because a hold other than a
-            worker's covers the partition, or the ownership has ended.
-        committed: the offset that is committed in this ownership; -1 if none is.
+        is_held: whether no record may be started, because a hold other than the
+            worker's own covers the partition, or because the ownership has ended.
+        committed: the offset that was last committed in this ownership; -1 if none was.
         committed_records: the number of this ownership's records that are committed.
-        reset: the number of the position's reset from which the floor comes; 0 if none.
+        reset: the number of the position reset that set the floor; 0 if no reset did.
         has_lost_floor: whether a later reset has made the floor invalid.
     """
 
@@ -280,12 +284,12 @@ class Epoch:
         yield from self.lanes.values()
 
     def allow(self, span: int) -> int:
-        """Return the first ordinal that must not be handed out before the watermark moves."""
+        """Return the lowest ordinal that must wait until the watermark has moved."""
         self.allowed = self.progress.first_incomplete(self.tasks) + span
         return self.allowed
 
     def watermark(self) -> Watermark:
-        """Return the watermark; complete records of unfinished tasks count."""
+        """Return the watermark; records that unfinished tasks have completed count, too."""
         return self.progress.watermark(self.tasks)
 
     def is_behind(self, mark: Watermark) -> bool:
@@ -299,11 +303,11 @@ class Epoch:
     # ------------------------------------------------------------ failures
 
     def fail(self, offset: int) -> FailedRecord:
-        """Return the history of a record that has failed, and that runs alone from now on."""
+        """Return a failed record's history; from now on the record is handed out alone."""
         return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
-        """Return whether only holds prevent work on a record."""
+        """Return whether a record could be worked on if no hold prevented it."""
         ready = (lane.first_offset() for lane in self.ready if lane)
         return self.is_held and offset in ready
 
@@ -311,8 +315,8 @@ class Epoch:
         """
         Update the pace with the mean duration of a hand-over's records.
 
-        The pace falls quickly and rises slowly, because a thread that waited for the
-        interpreter's lock looks slow, and more threads would only make it wait longer.
+        The estimate falls quickly and rises slowly. A thread that had to wait for the
+        GIL looks slow, and to use more threads would only make it wait longer.
         """
         weight = 0.9 if seconds < self.pace else 0.1
         self.pace += weight * (seconds - self.pace)
@@ -326,7 +330,7 @@ class Epoch:
             lane.drop()
 
     def forget_all(self) -> None:
-        """Drop all records, which a thread that still refers to a lane would keep alive."""
+        """Drop all records, so that a thread that still refers to a lane keeps none alive."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
         self.progress = Progress(self.watermark().offset)
@@ -337,7 +341,7 @@ class Epoch:
 
     def first_unbegun(self, at_once: int) -> int:
         """
-        Return the ordinal after the last record that was begun.
+        Return the ordinal after the last record that a handler has begun.
 
         Args:
             at_once: the number of a failed lane's records that are delivered again
@@ -345,11 +349,11 @@ class Epoch:
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
-            # The first records of a lane that waits after a failure have been begun
-            # already.
+            # If a lane waits after a failure, a handler has already begun its first
+            # records.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
-                kept = 1  # such a record is delivered again alone
+                kept = 1  # a failed record is delivered again alone
             queued.update([*lane][kept:])
         end, progress = self.progress.admitted, self.progress
         while end - 1 in queued and progress.record(end - 1).offset not in self.failed:
@@ -357,7 +361,7 @@ class Epoch:
         return end
 
     def cut(self, end: int) -> int:
-        """Drop the records from ``end`` on, of which none was begun; return their offset."""
+        """Drop unbegun records, from ordinal ``end`` on; return the offset of the first."""
         for lane in self.all_lanes():
             lane.cut(end)
         return self.progress.cut(end)
@@ -373,20 +377,21 @@ Indexes: TypeAlias = Sequence[int]
 @frozen(eq=False)
 class Task:
     """
-    Records of one ownership that a handler works on in this order.
+    Records of one ownership that a handler works on, in this order.
 
     Attributes:
         lane: the lane from which the records come, or the first of several lanes.
         ordinals: the ordinals of the records in their ownership.
-        records: the records themselves; None in the place of a complete record. The
-            code that runs the task sets the None, on any thread and without a lock.
-        keys: the keys on which no other task may work at the same time, as keys of a
-            mapping.
+        records: the records themselves, with None in place of each complete record. The
+            code that runs the task replaces complete records by None, on any thread and
+            without a lock.
+        keys: the record keys on which no other task may work at the same time, as the
+            keys of a mapping.
         attempt: the number of this attempt, from 1.
-        tried: the offset of the only record, if it has failed before, or may have
-            failed.
-        letter: the failure of the only record, with which the sink is called; None if
-            the handler is called.
+        tried: the offset of the task's only record, if that has failed before, or may
+            have failed; None otherwise.
+        letter: the failure of the task's only record, with which the sink is called;
+            None if the handler is called.
     """
 
     lane: Lane
@@ -414,7 +419,7 @@ class Task:
         return record
 
     def place(self, index: int) -> str:
-        """Name a record of the task, as text for people."""
+        """Return the partition and offset of a record of the task, as text for people."""
         tp, record = self.epoch.tp, self.records[index]
         where = "a finished record" if record is None else f"offset {record.offset}"
         return f"{partition_text(*tp)} {where}"
@@ -445,10 +450,10 @@ class Outcome:
         failed: indexes of failed records, with their errors.
         left: indexes of records that no handler has begun.
         seconds: the duration of the whole task.
-        failing: the part of that duration that failed calls took.
-        is_suspect: whether several records failed together, and any one of them may be
-            the cause. These records are tried one by one, and none of them counts as
-            failed yet.
+        failing: the part of that duration that was spent in failed calls.
+        is_suspect: whether several records failed together, so that any of them may be
+            the cause. These records are tried again one by one, and none of them counts
+            as failed yet.
     """
 
     task: Task

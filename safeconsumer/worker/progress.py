@@ -11,14 +11,14 @@ from safeconsumer.worker.records import AnyRecord
 Ordinals: TypeAlias = Sequence[int]
 """Numbers of records: each is the count of records that the ownership admitted before."""
 
-# The memory in bytes of a record without key, value and headers. The tuple, its numbers
-# and Python's overhead per object take 360 bytes (sys.getsizeof, 3.11), and this
-# module's entries for a record take the rest.
+# The memory, in bytes, that a record takes besides its key, value and headers. The
+# tuple, its numbers and Python's overhead per object take 360 bytes (sys.getsizeof,
+# 3.11). This module's entries for a record take the rest.
 OVERHEAD_BYTES = 400
 
 
 class OpenTask(Protocol):
-    """A task that is out, with some records of an ownership."""
+    """A task that has not returned, with some records of an ownership."""
 
     @property
     def ordinals(self) -> Ordinals:
@@ -26,7 +26,7 @@ class OpenTask(Protocol):
 
     @property
     def records(self) -> Sequence[AnyRecord | None]:
-        """The records themselves; None in the place of a complete record."""
+        """The records themselves, with None in place of each complete record."""
 
 
 @frozen
@@ -36,8 +36,8 @@ class Watermark:
 
     Attributes:
         offset: the next offset to be consumed, which is the offset to commit.
-        leader_epoch: the leader epoch of the last complete record or a later one; -1 if
-            unknown.
+        leader_epoch: the leader epoch of the last complete record, or a later epoch; -1
+            if unknown.
         records: the number of the ownership's records before the mark.
     """
 
@@ -48,7 +48,7 @@ class Watermark:
 
 class Progress:
     """
-    The records of one ownership, from the first unreleased record on.
+    Tracks the records of one ownership, from the first unreleased record on.
 
     Each record is identified by its ordinal, the number of records admitted before it.
     A record is released when its task returns. Until then the handler marks the record
@@ -57,8 +57,8 @@ class Progress:
 
     Args:
         start: the offset from which the ownership reads.
-        leader_epoch: the leader epoch of the record before ``start`` or a later one; -1
-            if unknown.
+        leader_epoch: the leader epoch of the record before ``start``, or a later epoch;
+            -1 if unknown.
     """
 
     __slots__ = ("_came", "_done", "_end", "_first", "_records", "_sizes")
@@ -68,13 +68,13 @@ class Progress:
         self._records: list[AnyRecord | None] = []
         self._sizes: list[int] = []
         self._done = bytearray()
-        self._came: list[tuple[int, float]] = []  # of each poll: first ordinal, time
-        # the watermark once all records are complete
+        self._came: list[tuple[int, float]] = []  # per poll: first ordinal, time
+        # the watermark that applies when all records are complete
         self._end = Watermark(start, leader_epoch)
 
     @property
     def admitted(self) -> int:
-        """The number of all records admitted so far."""
+        """The number of records admitted so far."""
         return self._first + len(self._done)
 
     @property
@@ -86,12 +86,12 @@ class Progress:
         self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
     ) -> None:
         """
-        Append the records of a poll, whose offsets are higher than all earlier ones.
+        Append a poll's records, whose offsets must be higher than all earlier ones.
 
         Args:
             records: the records.
             sizes: the bytes of each record, as counted against the limits.
-            now: the time at which the records came, on the worker's clock.
+            now: the time at which the poll returned the records, on the worker's clock.
         """
         self._trim()
         self._came.append((self.admitted, now))
@@ -147,7 +147,7 @@ class Progress:
         return self._sizes[ordinal - self._first]
 
     def cut(self, end: int) -> int:
-        """Drop the records from ``end`` on, of which none was begun; return their offset."""
+        """Drop unbegun records, from ordinal ``end`` on; return the offset of the first."""
         at, record = end - self._first, self.record(end)
         self._end = Watermark(record.offset, _epoch_of(record))
         del self._records[at:], self._sizes[at:], self._done[at:]
@@ -159,9 +159,9 @@ class Progress:
 
     def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
-        Raise the offset to commit once all records are complete.
+        Raise the offset to commit, if all records are complete.
 
-        The offsets before the given one have no more records, because they belong to
+        The offsets up to the given one have no more records, because they belong to
         transaction markers or were compacted.
         """
         if self.floor() == self.admitted and offset > self.next_offset:
@@ -177,8 +177,8 @@ class Progress:
         Return the ordinal of the first incomplete record.
 
         Args:
-            tasks: the tasks that are out; records marked complete in a task count as
-                complete.
+            tasks: the tasks that have not returned; records marked complete in a task
+                count as complete.
         """
         done = bytearray(self._done) if tasks else self._done
         for task in tasks:
@@ -190,13 +190,14 @@ class Progress:
 
     def watermark(self, tasks: Collection[OpenTask]) -> Watermark:
         """
-        Return the watermark, which at first is the offset at which the ownership began.
+        Return the watermark, which at first is the offset where the ownership began.
 
-        Offsets without a record, from compaction or transactions, count as complete.
+        Offsets that have no record because of compaction or transactions count as
+        complete.
 
         Args:
-            tasks: the tasks that are out; records marked complete in a task count as
-                complete.
+            tasks: the tasks that have not returned; records marked complete in a task
+                count as complete.
         """
         first = self.first_incomplete(tasks)
         if first == self.admitted:
@@ -209,7 +210,7 @@ class Progress:
 
 def sizes_of(records: Sequence[AnyRecord]) -> list[int]:
     """Return the bytes of each record, as counted against the limits."""
-    return [  # inlined, because this code runs for every record
+    return [  # not a helper function, because this code runs for every record
         (record.serialized_value_size or 0)
         + (record.serialized_key_size or 0)
         + (record.serialized_header_size or 0)

@@ -1,4 +1,4 @@
-"""Runs a worker for programs with a loop of their own, which gets batches."""
+"""Runs a worker whose records are handed in batches to a program's own loop."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ def _hand_out(_records: object, _context: object) -> None:
 
 class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump, which the program gets back open after the block.
+    The consumer of a pump; after the block the program gets it back still open.
 
     The journal contains the polls and commits of the pump, but no calls of handlers.
     """
@@ -46,13 +46,13 @@ class _LentConsumer(ConsumerClient):
         self.journal = None
 
     def lend(self) -> None:
-        """Keep the program's own report of running records until the pump ends."""
+        """Save the program's callback that reports busy partitions, for :meth:`leave`."""
         self._busy_before = self.membership.busy
 
     def leave(self, _timeout: float, last: Sequence[DroppedWork]) -> None:
         """Move each partition's position back to the first record that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # The program polls again after the block, and may still work on an abandoned batch.
+        # After the block the program may still work on an abandoned batch.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
         group.set_deserializers(self.readers.key, self.readers.value)
@@ -64,7 +64,7 @@ class _LentConsumer(ConsumerClient):
                 continue
             done, position = one.mark.offset, group.position(one.tp)
             if one.records == 0 and not self.reads_on(one.tp, done):
-                # the program has sought, and all records are done
+                # the program has called seek(), and all records are done
                 continue
             # a lower position is the target of a seek
             if position is None or position > done:
@@ -73,22 +73,23 @@ class _LentConsumer(ConsumerClient):
 
 class Pump:
     """
-    Polls with bounded memory and commits finished records, while you do the work.
+    Polls with bounded memory and commits finished records while you process batches.
 
     ``with Pump(consumer) as pump: for batch in pump: ...; batch.done()``. A separate
-    thread polls from the start of the block to its end, so the member is not evicted
-    however long you take for a batch. Inside the block the consumer belongs to that
-    thread, and you may only make the calls that are allowed on any thread. While too
-    many records are out, the thread continues to poll with everything held.
+    thread polls from the start of the block to its end, so the member is not evicted,
+    however long you take to process a batch. Inside the block the consumer belongs to
+    that thread, and you may only make the calls that are allowed on any thread. While
+    the program has too many records, the thread holds all partitions, and continues to
+    poll.
 
-    A pump is a :class:`Worker` that gives you its records. An error that the loop
-    raises has stopped the pump, which then hands out no more batches.
+    A pump is a :class:`Worker` that hands its records to your own code. If the loop
+    raises an error, the pump has stopped, and hands out no more batches.
 
-    Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
+    On exit, the block waits for unanswered batches, up to ``Drain.shutdown``, and
     commits. After an exception the pump does not wait for the batch that was handed out
     last, unless another thread has answered for some of its records. After the block
-    the consumer is yours again, and you must close it. Each position is at the first
-    record that is not done, or at the target of your own seek if that is lower.
+    you have full use of the consumer again, and must close it. Each position is at the
+    first record that is not done, or at the target of your own seek if that is lower.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
@@ -98,26 +99,26 @@ class Pump:
             :class:`CommitRefusedError`; ``poll`` and iteration raise
             :class:`ConcurrentPollError`; and ``close``, ``unsubscribe`` and ``assign``
             raise :class:`ConsumerInUseError`.
-        order: ``unordered`` hands out several batches of a partition at a time;
-            ``partition`` hands out a batch only when the previous one is answered, so
-            that failed records come before later ones.
+        order: ``unordered`` hands out several batches of a partition at a time.
+            ``partition`` hands out a batch only once the previous one is answered, so
+            that failed records are retried before later ones are delivered.
         limits: how many records and bytes may be kept at a time.
         retry: how often, and when, a failed record is delivered again.
-        dead_letter: the target of records that failed for good: a :class:`DeadLetter`,
-            or a callable ``(record, failure)`` that returns once the record is safe.
-            The callable runs in a thread of the pump, after you have requested more
-            batches.
-        on_exhausted: the policy without ``dead_letter``, and for records that cannot
-            become dead letters: ``stop`` the pump, ``skip`` the record, or ``block``
-            until somebody intervenes.
-        drain: how long to wait for batches that are out.
+        dead_letter: the target for records that failed for good: a :class:`DeadLetter`,
+            or a callable ``(record, failure)`` that returns once the record is stored
+            safely. The callable runs in a thread of the pump, after you have requested
+            more batches.
+        on_exhausted: the policy if there is no ``dead_letter``, and for records that
+            cannot become dead letters: ``stop`` the pump, ``skip`` the record, or
+            ``block`` until somebody intervenes.
+        drain: how long to wait for unanswered batches.
         commit: when to commit.
         breaker: holds a topic while its records fail with errors that look like an
             outage. See :class:`Breaker`.
-        on_event: called with every event; events become structlog lines too, unless the
-            consumer has ``log=False``. Exceptions of ``on_event`` are counted in
-            :attr:`hook_failures`. If a call does not return, the block still ends with
-            a commit, and no hook of the consumer is called any more.
+        on_event: called with every event. Events also become structlog lines, unless
+            the consumer has ``log=False``. Exceptions of ``on_event`` are counted in
+            :attr:`hook_failures`. If a call of ``on_event`` does not return, the block
+            still ends with a commit, and no hook of the consumer is called any more.
 
     Raises:
         WorkerSettingError: a setting is invalid, such as a dead-letter topic that the
@@ -127,7 +128,7 @@ class Pump:
             Pump uses the consumer.
 
     Thread rules: one thread iterates; ``stop``, ``healthy`` and ``stats`` may be called
-    on any thread, and ``stop`` in a signal handler, too.
+    on any thread, and ``stop`` also in a signal handler.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
@@ -148,7 +149,7 @@ class Pump:
             consumer=consumer,
             handle=_hand_out,
             order=order,
-            # the policy sets the number of records of one poll
+            # the policy sets how many records one poll returns
             batch=1,
             limits=limits,
             retry=retry,
@@ -177,7 +178,7 @@ class Pump:
         self._out = HandOut(decisions, self._client.readers)
         return self._out
 
-    # ------------------------------------------------------------ its life
+    # ------------------------------------------------------------ lifecycle
 
     def __enter__(self) -> Self:
         if self._thread.ident is not None:
@@ -189,7 +190,7 @@ class Pump:
         self._thread.start()
         try:
             self._out.begun.wait()
-        except BaseException:  # after a Ctrl-C during the wait no __exit__ follows
+        except BaseException:  # if Ctrl-C interrupts this wait, __exit__ is not called
             self._worker.stop(drain=False)
             raise
         return self
@@ -231,12 +232,12 @@ class Pump:
             self._out.begun.set()
 
     def stop(self) -> None:
-        """Stop handing out batches, on any thread or in a signal handler."""
+        """Stop handing out batches. Any thread or signal handler may call this."""
         self._is_stop_asked = True
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the pump hands out no more batches after :meth:`stop` or ``StopWorker``."""
+        """Whether :meth:`stop` or ``StopWorker`` has ended the handing out of batches."""
         return self._is_stop_asked or self._decisions.is_stop_asked
 
     # ------------------------------------------------------------ batches
@@ -248,7 +249,8 @@ class Pump:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: the share of records that failed for good is too high.
-            UnansweredBatchError: a batch was dropped without an answer.
+            UnansweredBatchError: a batch was garbage-collected before all its records
+                had a result.
             WorkerStateError: the pump is used outside of its ``with`` block.
             BaseException: any exception that ``poll`` raises.
         """
@@ -257,11 +259,11 @@ class Pump:
 
     def turn(self) -> list[Batch]:
         """
-        Return all batches that are ready; waits for at most 0.25 s if there is none.
+        Return all batches that are ready; wait for at most 0.25 s if there is none.
 
-        Use this method in a loop with other tasks. The call raises the same errors as
-        iterating. While :attr:`is_stopping` is true, the call returns no batch and does
-        not wait; leave the loop then.
+        Use this method in a loop that also has other tasks. It raises the same errors
+        as iterating over the pump. While :attr:`is_stopping` is true, the call returns
+        no batch and does not wait; leave the loop then.
         """
         return self._take(float("inf"))
 
@@ -292,12 +294,12 @@ class Pump:
 
     def healthy(self) -> Health:
         """
-        Return whether the pump is healthy, and its problems. Any thread may call this.
+        Return whether the pump is healthy, and list its problems; on any thread.
 
         The result is the same as for :meth:`Worker.healthy`. The reasons also name a
-        batch whose records have had no answer for ``Limits.age``, for example because
-        the program forgot to call ``done()``. A ``HandlerStalled`` event names that
-        batch once.
+        batch for which the program has reported no result for ``Limits.age``, for
+        example because the program forgot to call ``done()``. A ``HandlerStalled``
+        event names that batch once.
         """
         return self._worker.healthy()
 
@@ -305,25 +307,25 @@ class Pump:
         """
         Return the pump's current numbers. Any thread may call this.
 
-        The numbers are the same as for :meth:`Worker.stats`. Records in batches that
-        are out count as ``running``; ``handler_seconds`` is empty, because a pump calls
+        The numbers are the same as for :meth:`Worker.stats`. Records in unanswered
+        batches count as ``running``. ``handler_seconds`` is empty, because a pump calls
         no handler.
         """
         return self._worker.stats()
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """The consumer that the pump was made with."""
+        """The consumer that was passed to the pump."""
         return self._worker.consumer
 
     @property
     def held_records(self) -> int:
-        """The number of records that are out, or that wait to be handed out."""
+        """The number of records in unanswered batches, or waiting to be handed out."""
         return self._decisions.queue.kept.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """The number of exceptions of ``on_event``, by its ``repr``; the first is logged."""
+        """How many exceptions ``on_event`` raised, by its ``repr``; the first is logged."""
         return self._worker.hook_failures
 
     def __repr__(self) -> str:

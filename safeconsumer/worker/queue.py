@@ -1,4 +1,4 @@
-"""Chooses the queued records that a free handler gets."""
+"""Chooses which queued records a free handler gets next."""
 
 import heapq
 import itertools
@@ -21,7 +21,8 @@ from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.turns import Turns
 
-# The maximum number of records of a hand-over, and its approximate time in seconds.
+# The maximum number of records in a hand-over, and the approximate time in seconds that
+# a hand-over should take.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 
@@ -31,12 +32,12 @@ OnExhausted = Literal["stop", "skip", "block"]
 @frozen(kw_only=True)
 class Policy:
     """
-    The rules for failures, and for the size of a hand-over.
+    The rules for failures and for the size of hand-overs.
 
     Attributes:
-        sink: sends a dead letter; None without dead letters.
-        quantum: the maximum number of records of a hand-over.
-        within: seconds for which a smaller batch waits for more records.
+        sink: sends a dead letter; None if there are no dead letters.
+        quantum: the maximum number of records in a hand-over.
+        within: seconds for which a batch with fewer records waits for more.
     """
 
     retry: Retry
@@ -52,23 +53,22 @@ class Policy:
     draw: Callable[[], float] = field(default=random.random)
 
 
-# Seconds that a hand-over takes if several threads could share its records.
+# Seconds that a hand-over should take if several threads could share its records.
 SHARED_SECONDS = 0.001
-# Records that take less than these seconds are not worth another thread, because their
-# handlers compute, and two computing threads slow each other down.
+# If a record takes fewer seconds than this, its handler mostly computes. No additional
+# thread is woken then, because two computing threads slow each other down.
 WORTH_WAKING = 0.00002
-# The keys of a task if a partition's records are handled one after the other.
+# The keys of a task if all records of a partition are handled one after the other.
 _WHOLE: Mapping[object, None] = {None: None}
 
 
 class Queue:
     """
-    Moves lanes from state to state, and hands out the records of ready lanes.
+    Moves lanes from state to state, and hands out the records in ready lanes.
 
     Only a queue changes the state of a lane; see the table of :class:`LaneState`.
 
-    Methods that do not take the lock must be called with the lock held, see
-    ``kept.py``.
+    The caller must hold the lock for all methods that do not take it; see ``kept.py``.
 
     Attributes:
         ready: the lanes that may be handed out.
@@ -101,24 +101,24 @@ class Queue:
         self._woken = 0
         self._obeyed: View | None = None
         self._on_ready: Callable[[], None] | None = None
-        # lanes with dead letters, if these are claimed separately
+        # lanes whose first record is a dead letter, if letters are claimed separately
         self._letters: deque[Lane] = deque()
         self._on_letter: Callable[[], None] | None = None
 
-    # ------------------------------------------------------------ holds of others
+    # ------------------------------------------------------------ other owners' holds
 
     def obey_if_changed(self) -> None:
         """
-        Apply the holds if they have changed.
+        Apply the current holds if they have changed.
 
-        Any thread may call this, under no lock of the worker.
+        Any thread may call this, but not while it holds a lock of the worker.
         """
         if self.ledger.view() is not self._obeyed:
             self.obey()
 
     def obey(self) -> None:
         """
-        Apply the current holds: held partitions are set aside, and the others continue.
+        Apply the current holds: set held partitions aside, and let the others continue.
 
         If a signal handler has interrupted the owner of the lock, the next claim
         applies the holds.
@@ -134,7 +134,7 @@ class Queue:
             self._announce_letters()
 
     def obey_for(self, epoch: Epoch) -> None:
-        """Apply the current holds to an epoch that gets records, and that may be new."""
+        """Apply the current holds to an epoch that gets records, because it may be new."""
         self.obey_if_changed()
         with self.kept.lock:
             if self._obeyed is not None and not epoch.is_closed:
@@ -163,7 +163,7 @@ class Queue:
 
     def halt(self) -> None:
         """Stop handing out records until :meth:`go_on`."""
-        with self.kept.lock:  # every claim is counted before the halt or fails after it
+        with self.kept.lock:  # no claim is under way when the flag is set
             self._is_halted = True
 
     def go_on(self) -> None:
@@ -174,20 +174,20 @@ class Queue:
             self._announce_letters()
 
     def end(self) -> None:
-        """Stop handing out records for good; :meth:`wait_claim` returns None from now on."""
+        """Stop handing out records for good; from now on :meth:`wait_claim` returns None."""
         with self.kept.lock:
             self._has_ended = True
             while self._idle_threads:
                 self._wake_last()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
-        """Call ``on_ready`` whenever a task may be claimed; None removes the function."""
+        """Call ``on_ready`` whenever a task may be claimed; None removes the callback."""
         with self.kept.lock:
             self._on_ready = on_ready
 
     def claim_letters_apart(self, on_letter: Callable[[], None]) -> None:
         """
-        Have dead letters claimed by :meth:`claim_letter`, no longer by :meth:`claim`.
+        Make :meth:`claim_letter`, instead of :meth:`claim`, return dead letters.
 
         Args:
             on_letter: called, with the lock held, when a letter may be claimed.
@@ -201,7 +201,7 @@ class Queue:
 
     def turn(self) -> float:
         """
-        Let the lanes that are due continue.
+        Let the lanes continue whose delay is over.
 
         Return the seconds until the next lane is due.
         """
@@ -222,8 +222,8 @@ class Queue:
             return soon
 
     def _forget_closed(self) -> None:
-        # Without this method a lane that waits for an hour, or for a stuck handler,
-        # would stay in memory.
+        # Otherwise a lane that waits for an hour, or for a stuck handler, would stay in
+        # memory.
         self._closed = self.kept.closed
         self._delayed = [one for one in self._delayed if not one[2].epoch.is_closed]
         heapq.heapify(self._delayed)
@@ -248,16 +248,16 @@ class Queue:
                 self._wait_for_work()
 
     def claim(self) -> Task | None:
-        """Return the next task, or None if no record may be started."""
+        """Return the next task, or None if no record may be started now."""
         self.obey_if_changed()
         with self.kept.lock:
             return None if self._has_ended else self._claim()
 
     def claim_letter(self) -> Task | None:
         """
-        Return the task of a dead letter, or None; see :meth:`claim_letters_apart`.
+        Return a task for a dead letter, or None; see :meth:`claim_letters_apart`.
 
-        Only letters that :meth:`claim` has come across are returned; letters of held
+        Only letters that :meth:`claim` has skipped are returned. Letters of held
         partitions wait.
         """
         self.obey_if_changed()
@@ -272,7 +272,7 @@ class Queue:
                     self._letters.append(lane)
                 elif lane.is_tried:
                     return self._take_tried(lane)
-                else:  # the lane's records were dropped
+                else:  # the records were dropped
                     self.requeue(lane)
             return None
 
@@ -280,7 +280,7 @@ class Queue:
         ready = self.ready
         while ready and not self._is_halted:
             epoch = ready.first
-            if epoch.is_held or not epoch.ready:  # an epoch without a lane is closed
+            if epoch.is_held or not epoch.ready:  # if it has no lane, it is closed
                 ready.set_aside(epoch)
                 continue
             task = self._first_task(ready.take())
@@ -294,12 +294,12 @@ class Queue:
         if not lane:
             self._retire(lane)
         elif self.order is Order.PARTITION and epoch.busy:
-            # the lane waits for a task of an earlier ownership
+            # the lane waits until a task of an earlier ownership returns
             lane.state = LaneState.RUNNING
         elif lane.is_tried:
             if self._on_letter is None or not self._is_letter(lane):
                 return self._take_tried(lane)
-            self._letters.append(lane)  # the lane stays in state READY
+            self._letters.append(lane)  # it stays READY
             self._announce_letters()
         elif self.policy.is_batch:
             return self._batch(lane)
@@ -369,7 +369,7 @@ class Queue:
 
     def _by_key(self, lane: Lane) -> Task | None:
         # If many keys have few records each, several keys share the cost of a
-        # hand-over. These keys are of the main lane, or have lanes of their own.
+        # hand-over. Their records come from the main lane, or from the keys' own lanes.
         first, epoch = lane, lane.epoch
         most, keys = self._size(lane), dict[object, None]()
         ordinals: Ordinals = ()
@@ -397,8 +397,8 @@ class Queue:
         return self._note(Task(first, ordinals, records, keys))
 
     def _take_free(self, epoch: Epoch, most: int, keys: dict[object, None]) -> Ordinals:
-        # Takes records of the main lane, and notes their keys. If a record's key is
-        # busy or has a lane, the record waits in the lane of that key.
+        # Takes records from the main lane, and marks their keys as busy. If a record's
+        # key is busy already or has a lane, the record waits in the lane of that key.
         main, ours = epoch.main, dict[object, None]()
         found: Ordinals = ()
         while main and len(found) < most:
@@ -435,7 +435,8 @@ class Queue:
     # ------------------------------------------------------------ batches
 
     def _batch(self, lane: Lane) -> Task | None:
-        # A failed record is handed out alone, without waiting for a batch.
+        # Only called for records that have not failed; a failed one is handed out
+        # alone, and does not wait for a batch.
         left = self._fills_for(lane)
         if left > 0:
             lane.state = LaneState.FILLING
@@ -444,7 +445,7 @@ class Queue:
         return self._take_some(lane, self.policy.quantum)
 
     def _fills_for(self, lane: Lane) -> float:
-        # Returns the seconds for which a batch that is not full may still wait.
+        # Returns for how many more seconds a batch that is not full may wait.
         epoch = lane.epoch
         if not self.policy.within or not lane or lane is not epoch.main:
             return 0.0
@@ -454,8 +455,8 @@ class Queue:
         return came + self.policy.within - self.clock()
 
     def _can_grow(self, lane: Lane) -> bool:
-        # A wait would leave handlers idle for nothing if the limits let no more records
-        # come, or if the next records are beyond the span or cannot be read.
+        # Returns whether waiting can bring more records. It cannot if the limits allow
+        # no more records, or if the next records are beyond the span or cannot be read.
         epoch = lane.epoch
         is_next = lane.fresh.stop <= epoch.allow(self.policy.span)
         is_next = is_next and epoch.unreadable is None
@@ -478,7 +479,7 @@ class Queue:
     # ------------------------------------------------------------ returned tasks
 
     def task_returned(self, task: Task) -> None:
-        """Note that a task of a closed epoch has returned."""
+        """Let lanes continue that waited for a returned task of a closed epoch."""
         epoch = self.kept.task_returned(task)
         if epoch is None or not task.keys:
             return
@@ -488,10 +489,10 @@ class Queue:
 
     def waiting_lanes(self, epoch: Epoch, task: Task) -> list[Lane]:
         """
-        Return the lanes of an epoch that waited for a task, which has now returned.
+        Return the lanes of an epoch that waited for the returned task.
 
-        The caller moves each lane to its next state. The task may be of an earlier
-        ownership, if it has records of the lanes' keys or of the partition.
+        The caller moves each lane to its next state. The task may belong to an earlier
+        ownership, if its records have the lanes' keys or are from the same partition.
         """
         epoch.busy.difference_update(task.keys)
         lanes = [task.lane]
@@ -521,7 +522,7 @@ class Queue:
             self._make_ready(main)
 
     def own_lane(self, task: Task, index: int) -> Lane:
-        """Return the lane in which a shared lane's failed record waits."""
+        """Return the separate lane in which a shared lane's failed record waits."""
         epoch, record = task.epoch, task.record(index)
         key = _hashable(record.key) if self.order is Order.KEY else record.offset
         lane = epoch.lanes.get(key)
@@ -539,14 +540,14 @@ class Queue:
             self.notify()
 
     def delay(self, lane: Lane, delay: float) -> None:
-        """Let a lane wait for ``delay`` seconds, because its first record has failed."""
+        """Make a lane wait for ``delay`` seconds, because its first record has failed."""
         self.block(lane)
         due = self.clock() + delay
         heapq.heappush(self._delayed, (due, next(self._numbers), lane))
 
     @staticmethod
     def block(lane: Lane) -> None:
-        """Let a lane wait for ever, because its first record has failed for good."""
+        """Make a lane wait for ever, because its first record has failed for good."""
         lane.state = LaneState.FAILED
 
     def resume_main(self, epoch: Epoch) -> None:
@@ -565,7 +566,7 @@ class Queue:
         self.ready.append(lane)
 
     def requeue(self, lane: Lane, *, is_ahead: bool = False) -> None:
-        """Make a lane ready again after its last task, or remove the lane if it is empty."""
+        """Make a lane ready again after a task, or remove the lane if it is empty."""
         if not lane:
             self._retire(lane)
         elif is_ahead:
@@ -599,7 +600,7 @@ class Queue:
 
     def _wait_for_work(self) -> None:
         # Works like Condition.wait(), except that the thread that started to wait last
-        # wakes first, because its cache is warm.
+        # is woken first, because its CPU cache is still warm.
         alarm = threading.Lock()
         alarm.acquire()
         self._idle_threads.append(alarm)
@@ -614,8 +615,8 @@ class Queue:
                 self._woken -= 1
 
     def _wake_last(self) -> None:
-        # With this order of steps, an interrupt between two steps leaves no thread
-        # waiting for ever.
+        # The steps are in this order so that, if an exception interrupts them, no
+        # thread waits for ever.
         self._woken += 1
         alarm = self._idle_threads[-1]
         if alarm.locked():
@@ -628,6 +629,6 @@ _WAITS_FOR_RECORDS = frozenset({LaneState.IDLE, LaneState.AHEAD})
 
 
 def _hashable(key: object) -> object:
-    # Keys from a broker are bytes or None; only a test may use other keys.
+    # Keys from a broker are bytes or None; only tests use other keys.
     is_plain = type(key) is bytes or key is None
     return key if is_plain else repr(key).encode("utf-8", "replace")

@@ -9,7 +9,7 @@ V_co = TypeVar("V_co", covariant=True)
 
 class Record(Protocol[K_co, V_co]):
     """
-    The type of a handler's record, which is kafka-python's ``ConsumerRecord``.
+    The type of a record that a handler gets: kafka-python's ``ConsumerRecord``.
 
     Annotate a handler as ``def handle(record: Record[str | None, Order], context:
     Context) -> None``, with the types that the consumer's deserializers return for keys
@@ -38,7 +38,7 @@ class Record(Protocol[K_co, V_co]):
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """The headers, pairs of name and value, in order; a name may occur more than once."""
+        """The headers, as pairs of name and value, in order; names may occur repeatedly."""
 
     @property
     def timestamp(self) -> int:
@@ -46,7 +46,7 @@ class Record(Protocol[K_co, V_co]):
 
     @property
     def timestamp_type(self) -> int:
-        """The source of the timestamp: 0 for the producer, 1 for the broker."""
+        """Who set the timestamp: 0 for the producer, 1 for the broker."""
 
     @property
     def leader_epoch(self) -> int | None:
@@ -54,15 +54,15 @@ class Record(Protocol[K_co, V_co]):
 
     @property
     def serialized_key_size(self) -> int:
-        """The size of the key in bytes; -1 without a key."""
+        """The size of the key in bytes; -1 if there is no key."""
 
     @property
     def serialized_value_size(self) -> int:
-        """The size of the value in bytes; -1 without a value."""
+        """The size of the value in bytes; -1 if there is no value."""
 
     @property
     def serialized_header_size(self) -> int:
-        """The size of the headers in bytes; -1 without headers."""
+        """The size of the headers in bytes; -1 if there are no headers."""
 
 
 AnyRecord: TypeAlias = Record[Any, Any]

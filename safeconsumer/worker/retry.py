@@ -11,18 +11,19 @@ from safeconsumer._checks import (
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.groups import is_all
 
-# A ratio over fewer records means nothing, and a ratio over many more is out of date.
+# A ratio over fewer records is meaningless; a ratio over many more is out of date.
 SAMPLE = 100
 _WINDOW = 10  # samples
 
-# The number of records that may fail for good before one has succeeded. With a wrong
-# password all records fail, and a supervisor may restart the worker again and again.
+# The number of records that may fail for good before any record has succeeded. If a
+# password is wrong, for example, all records fail, and a supervisor may restart the
+# worker again and again.
 _LETTERS_AT_FIRST = 5
 
 
 def check_waits(first: float, factor: float, most: float) -> None:
     """
-    Refuse settings with which waits would get shorter.
+    Refuse settings that would make waits shorter over time.
 
     Raises:
         WorkerSettingError: the factor is below 1, or the longest wait is below the
@@ -49,15 +50,15 @@ def longer_wait(before: int, first: float, factor: float, most: float) -> float:
 @frozen(kw_only=True)
 class Retry:
     """
-    The number of attempts at a record, and the waits of its lane between attempts.
+    How often a record is attempted, and how long its lane waits between attempts.
 
     Args:
         attempts: the total number of calls of the handler; 1 means no retry.
         first: seconds before the second attempt.
         factor: the factor by which each wait is longer than the previous one.
         most: the longest wait, in seconds.
-        jitter: draw each wait at random between half of the wait and the whole wait.
-        never: exception classes after which a record is never tried again; an
+        jitter: whether each wait is drawn at random between half of it and all of it.
+        never: exception classes after which a record is not tried again; an
             ExceptionGroup that contains only such exceptions has the same effect.
 
     Raises:
@@ -93,12 +94,13 @@ class Retry:
 @frozen
 class FailureRatio:
     """
-    Counts the share of recent records that failed for good.
+    Tracks the share of recent records that failed for good.
 
-    After more than ten samples only about the last five of them count.
+    Whenever more than ten times ``sample`` records are counted, both counts are about
+    halved, so that older records weigh less.
 
     Attributes:
-        sample: the fewest records whose ratio is judged.
+        sample: the minimum number of records for the ratio to count.
         seen: the number of records that succeeded or failed for good.
         dead: the number of records that failed for good.
     """
@@ -118,9 +120,10 @@ class FailureRatio:
 
     def exceeds(self, max_ratio: float | None) -> str | None:
         """
-        Describe how the maximum is exceeded, or return None.
+        Return how the ratio exceeds the maximum, as text, or None if it does not.
 
-        Until a record has succeeded, a few dead letters exceed the maximum.
+        As long as no record has succeeded, a few dead letters already exceed the
+        maximum.
         """
         if max_ratio is None or self.dead <= max_ratio * self.seen:
             return None

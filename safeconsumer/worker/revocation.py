@@ -1,4 +1,4 @@
-"""Notifies handlers, in threads and coroutines, that their partition is taken away."""
+"""Notifies handlers, in threads and coroutines, that their partition is being taken away."""
 
 import asyncio
 from collections.abc import Generator
@@ -10,10 +10,10 @@ from safeconsumer._waits import InterruptibleEvent
 
 class Revocation(InterruptibleEvent):
     """
-    An event for which threads call ``wait(timeout)``, and coroutines use ``await``.
+    An event on which threads call ``wait(timeout)``, and which coroutines ``await``.
 
-    ``await context.revoked`` uses no thread and does not block the event loop. Like any
-    await it can be limited by ``asyncio.timeout`` or ``asyncio.wait_for``. Each
+    ``await context.revoked`` uses no thread and does not block the event loop. Use
+    ``asyncio.timeout`` or ``asyncio.wait_for`` to limit it, as with any await. Each
     ownership of a partition has one such event, which all records of the ownership
     share.
     """
@@ -23,9 +23,9 @@ class Revocation(InterruptibleEvent):
         self._waiting: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Wake all waiters. Any thread, even under the lock of ``KeptRecords``."""
+        """Set the event and wake all waiters. Any thread, even under ``KeptRecords.lock``."""
         super().set()  # set first, so that no later waiter waits
-        with suppress(IndexError):  # a cancelled waiter removes itself at any time
+        with suppress(IndexError):  # a cancelled waiter may have removed itself
             while True:
                 future = self._waiting.pop()
                 with suppress(RuntimeError):  # the waiter's loop is closed

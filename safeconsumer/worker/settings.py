@@ -1,4 +1,4 @@
-"""Defines the options of workers and pumps, and refuses invalid values at construction."""
+"""Defines options of workers and pumps; they refuse invalid values when created."""
 
 import functools
 import inspect
@@ -30,7 +30,7 @@ _share_or_none: Any = optional(share_of_one)
 @frozen(kw_only=True)
 class Commit:
     """
-    The option that says when the offsets of finished records are committed.
+    The option that determines when the offsets of finished records are committed.
 
     Args:
         every: seconds between two commits.
@@ -45,17 +45,17 @@ class Commit:
 @frozen(kw_only=True)
 class Drain:
     """
-    The longest waits for running handlers, and for the commit after them.
+    The longest waits for running handlers and for the commit that follows.
 
     Args:
-        revoke: seconds to wait before partitions leave in a rebalance; less than half
-            of the consumer's ``max_poll_interval_ms``. Running handlers get all of this
-            time before an eager join, and at most 1 s in a cooperative revocation.
-            During this time a refused commit is retried, for example while a
-            coordinator moves.
-        shutdown: seconds to wait when the worker stops. The last commit, stopping the
-            threads or processes of handlers, and leaving the group take at most 2 s
-            more, whatever the broker does.
+        revoke: seconds to wait before partitions leave in a rebalance; must be less
+            than half of the consumer's ``max_poll_interval_ms``. Running handlers get
+            all of this time before an eager join, and at most 1 s in a cooperative
+            revocation. During this time a refused commit is retried, for example while
+            the group's coordinator moves to another broker.
+        shutdown: seconds to wait when the worker stops. After that, the last commit,
+            stopping the handlers' threads or processes, and leaving the group take at
+            most 2 s more, whatever the broker does.
 
     Raises:
         WorkerSettingError: a value is invalid.
@@ -68,13 +68,13 @@ class Drain:
 @frozen(kw_only=True)
 class Tracing:
     """
-    The options for the spans of a worker's attempts; needs the extra ``otel``.
+    The options for the spans of a worker's attempts; requires the extra ``otel``.
 
     Args:
-        parent: whether the trace context in a single record's headers becomes the
-            parent of the record's attempts, which then belong to the sender's trace and
-            are sampled like it. Otherwise each attempt starts a new trace that is
-            linked to the sender's, as the attempts of a batch always do. For a batch of
+        parent: whether the trace context in a record's headers becomes the parent of
+            the record's attempts, which then belong to the sender's trace and are
+            sampled with it. If not, each attempt starts a new trace that is linked to
+            the sender's. Attempts at a batch always start a new trace. For a batch of
             more than 128 records OpenTelemetry's SDK keeps the last links and counts
             the dropped ones, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
         provider: OpenTelemetry's ``TracerProvider``; None for the global provider,
@@ -100,21 +100,21 @@ class Tracing:
             )
 
 
-# A legal name of a topic, https://kafka.apache.org/documentation/#basic_ops_add_topic.
+# A valid topic name, see https://kafka.apache.org/documentation/#basic_ops_add_topic.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @frozen
 class DeadLetter:
     """
-    The topic for records that failed for good, which are complete once acknowledged.
+    The topic for records that failed for good; a record is complete once acknowledged.
 
-    A letter that is not acknowledged is sent again after the waits of ``Retry``, and
-    never dropped; until then its record blocks its lane. The worker sends the letter
-    again only after the producer has given it up, as KafkaProducer does after
-    ``delivery_timeout_ms``, because otherwise both letters might arrive. For a record
-    that can never be written, such as one larger than the producer's
-    ``max_request_size``, the policy ``on_exhausted`` applies.
+    A letter that is not acknowledged is sent again, with the waits of ``Retry`` in
+    between, and never dropped; meanwhile its record blocks its lane. The worker sends
+    the letter again only after the producer has given up the previous one, as
+    KafkaProducer does after ``delivery_timeout_ms``. Otherwise both letters might
+    arrive. For a record that can never be written, such as one larger than the
+    producer's ``max_request_size``, the policy ``on_exhausted`` applies.
 
     Args:
         producer: a ``kafka.KafkaProducer`` without serializers, with ``acks`` of 1 or
@@ -122,14 +122,14 @@ class DeadLetter:
             ``send``.
         topic: the topic to write to. A letter has the record's key, value and headers
             as bytes. Additional headers ``dead-letter-*`` contain the record's
-            position, the group, and the exception with its message and its last frames,
-            cut to fit.
+            position, the group, and the exception with its message and last frames, cut
+            to fit.
         max_ratio: the share of recent records that may fail for good; None for no
-            limit. Above this share the worker stops without completing the record. The
-            worker also stops if the first six records fail for good and none has
+            limit. Above this share the worker stops, and the record stays incomplete.
+            The worker also stops if the first six records fail for good and none has
             succeeded.
-        sample: the minimum number of records for ``max_ratio`` to apply; up to ten
-            times as many records count.
+        sample: the minimum number of records for ``max_ratio`` to apply; at most ten
+            times as many recent records are counted.
 
     Raises:
         WorkerSettingError: a value is invalid.
@@ -184,7 +184,7 @@ def _check_producer(config: dict[str, Any]) -> None:
 
 def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
     """
-    Refuse to write dead letters to a topic that the same consumer consumes.
+    Refuse a dead-letter topic that the same consumer consumes.
 
     Args:
         consumes: returns whether the consumer consumes a topic.
@@ -203,15 +203,16 @@ def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
 
 def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     """
-    Return a value that is callable; refuse any other value.
+    Return the value if it is callable; refuse any other value.
 
     Args:
         value: the value to check.
         what: the name of the setting.
-        takes: the names of the call's arguments, if these are known.
+        takes: the names of the arguments that it is called with, if these are known.
 
     Raises:
-        WorkerSettingError: the value is not callable, or not with these arguments.
+        WorkerSettingError: the value is not callable, or cannot be called with these
+            arguments.
     """
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
@@ -228,7 +229,7 @@ def check_signature(
     passes_on: bool = False,
 ) -> None:
     """
-    Refuse a callable that is known not to take these arguments.
+    Refuse a callable if its signature shows that it does not take these arguments.
 
     A decorator may add arguments but show the signature of the wrapped function, so the
     arguments of a decorated function are not known.
@@ -236,7 +237,7 @@ def check_signature(
     Args:
         value: the callable.
         what: the name of the setting.
-        takes: the names of the arguments.
+        takes: the names of the arguments that it is called with.
         passes_on: whether the callable's decorator passes on all arguments.
 
     Raises:
@@ -260,7 +261,7 @@ def check_signature(
 
 def refuse_class(value: object, what: str) -> None:
     """
-    Refuse a class where a function is needed, because a call would only make an object.
+    Refuse a class in place of a function; a call would only create an instance.
 
     Raises:
         WorkerSettingError: the value is a class.

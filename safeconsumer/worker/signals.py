@@ -1,4 +1,4 @@
-"""Handles the signals that stop a worker."""
+"""Handles the signals that make a worker stop."""
 
 import contextlib
 import os
@@ -6,19 +6,19 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-# The number of the signal at which the earlier handlers are restored.
+# The count of signals at which the earlier handlers are restored.
 LAST = 2
 
 
 @contextlib.contextmanager
 def taking(numbers: Iterable[int], take: Callable[[int], object]) -> Iterator[None]:
     """
-    Call ``take`` with 1 at the first signal and 2 at the second. Main thread only.
+    Call ``take`` with 1 at the first signal, with 2 at the second. Main thread only.
 
     Before the second call, and at the end of the block, the earlier signal handlers are
-    restored. Therefore a third signal has its original effect even if the second signal
-    did not stop the program. In a forked child, which has no worker to stop, the first
-    signal restores the earlier handlers and is sent to the child once more.
+    restored. Therefore a third signal has its original effect even if the second one
+    did not stop the program. A forked child has no worker to stop. In the child the
+    first signal restores the earlier handlers, and is then sent to the child again.
     """
     process, count, before = os.getpid(), 0, dict[int, Any]()
 

@@ -8,16 +8,17 @@ from opcode import opmap
 from types import FrameType, TracebackType
 from typing import Any
 
-# The maximum bytes of an error in an event or a header, and of a chain of errors in a
-# log line.
+# The maximum size, in bytes, of an error in an event or a header, and of a chain of
+# errors in a log line.
 MESSAGE_BYTES = 2_048
 CHAIN_BYTES = 16_384
-# The maximum number of frames of a traceback in a dead letter, which keeps the last ones.
+# The maximum number of frames of a traceback in a dead letter; the last frames are
+# kept.
 _FRAMES = 8
 _STACK_BYTES = 4_096
-# The maximum number of calls in the traceback of a record's error: the first half and
-# the last half. A call takes about 160 bytes as text, so a chain in a log line shows
-# about as many calls.
+# The maximum number of calls in the traceback of a record's error; of a longer one, the
+# first and the last calls are kept, half of the number each. A call takes about 160
+# bytes as text, so about as many calls fit into a log line.
 CALLS = 100
 
 
@@ -35,7 +36,7 @@ def chain(error: BaseException) -> str:
     """
     Format an error with its causes and all of their tracebacks, as Python prints them.
 
-    If the text is too long, its beginning and its end are kept.
+    If the text is too long, its middle is cut out.
     """
     try:
         text = "".join(traceback.format_exception(error)).rstrip()
@@ -48,7 +49,7 @@ def chain(error: BaseException) -> str:
 
 
 def stack(error: BaseException) -> str:
-    """Return the last frames of an error's traceback, and the error's notes, shortened."""
+    """Return the last frames of an error's traceback, and its notes, shortened."""
     frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
     noted = [str(one) for one in notes] if isinstance(notes, list) else []
@@ -56,8 +57,8 @@ def stack(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> list[str]:
-    # Before 3.13 Python uses its parser to place the carets below a line, and the
-    # parser raises SystemError if several threads use it in turns.
+    # Python before 3.13 uses its parser to place the carets below a line. The parser
+    # raises SystemError if several threads use it in turns.
     try:
         return traceback.format_tb(error.__traceback__)
     except Exception:  # noqa: BLE001 - loading the source may fail, too
@@ -68,11 +69,11 @@ def _frames(error: BaseException) -> list[str]:
         ]
 
 
-# Before 3.13, clearing the frame of a suspended generator or coroutine ends it. This
-# matters because an error may come from a task that has caught the error and continues.
-# A suspended frame is at a yield, as CPython's own _PyGen_yf() checks. A frame into
-# which an exception was thrown, such as a cancellation, is at a yield, too, and is not
-# cleared either.
+# Before Python 3.13, clearing the frame of a suspended generator or coroutine ends the
+# generator or coroutine. This matters because an error may come from a task that has
+# caught the error and continues. A suspended frame is at a yield instruction, as
+# CPython's own _PyGen_yf() checks. A frame into which an exception was thrown, such as
+# a cancellation, is at a yield, too, and is not cleared either.
 _CAN_WAIT = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ENDS_IF_CLEARED = sys.version_info < (3, 13)
 _YIELD = opmap["YIELD_VALUE"]
@@ -80,12 +81,12 @@ _YIELD = opmap["YIELD_VALUE"]
 
 def forget_locals(error: BaseException) -> set[FrameType]:
     """
-    Clear the local variables of the calls in the traceback of a kept error.
+    Clear the local variables of the calls in a kept error's traceback.
 
     The function also clears the variables of the callers, which the frames keep alive,
-    and of the error's causes and parts. The traceback, as text, stays the same. Calls
-    that are still running, and suspended coroutines, keep their variables. Return the
-    frames of running calls.
+    and those of the error's causes and, for a group, its parts. The text of the
+    traceback stays the same. Calls that are still running, and suspended coroutines,
+    keep their variables. Return the frames of the running calls.
     """
     seen, running = set[FrameType](), set[FrameType]()
     for one in _with_causes(error):
@@ -100,8 +101,8 @@ def forget_locals(error: BaseException) -> set[FrameType]:
 
 
 def _clear(frame: FrameType) -> bool:
-    # Returns True if the frame needs no further clearing, because its call has ended or
-    # must not be ended.
+    # Returns True if the frame need not be cleared later, because it is cleared now or
+    # must not be.
     if not (_ENDS_IF_CLEARED and _may_wait(frame)):
         try:
             frame.clear()
@@ -112,11 +113,11 @@ def _clear(frame: FrameType) -> bool:
 
 class KeptErrors:
     """
-    Clears the local variables of kept errors' calls, even of calls that end later.
+    Clears the local variables in kept errors' tracebacks, also when calls end later.
 
-    A program that reports an error to a pump continues in the call that caught the
-    error and that refers to the batch. Keeping the frames of running calls costs
-    little, because few calls run at a time. Any thread may call this.
+    A program that reports an error to a pump is usually still in the call that caught
+    the error, and whose variables refer to the batch. Keeping the frames of running
+    calls costs little, because few calls run at a time. Any thread may call this.
     """
 
     def __init__(self) -> None:
@@ -124,7 +125,7 @@ class KeptErrors:
         self._is_closed = False
 
     def add(self, error: BaseException) -> None:
-        """Clear the frames of an error now, or when their calls have ended."""
+        """Clear the frames of an error now, or later if their calls are still running."""
         running = forget_locals(error)
         if not self._is_closed:
             self._running |= running
@@ -137,10 +138,11 @@ class KeptErrors:
 
     def close(self) -> None:
         """
-        Keep no frame from now on.
+        Stop keeping frames.
 
-        The program's own calls refer to the worker in a variable, and no later turn
-        sweeps. Kept frames would be cyclic garbage that only the collector finds.
+        A variable in the program's own calls refers to the worker, and after the last
+        turn no frame is cleared. Kept frames would therefore be cyclic garbage, which
+        only the garbage collector finds.
         """
         self._is_closed = True
         self._running.clear()
@@ -167,7 +169,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 def shorten_tracebacks(error: BaseException) -> None:
     """
-    Cut the middle out of the tracebacks of an error, its causes and its parts.
+    Cut out the middle of the tracebacks of an error, its causes and its parts.
 
     Each time an exception object is raised, Python adds to its traceback. A closed
     client may raise the same exception object for every record, so the traceback, and
@@ -184,7 +186,7 @@ def shorten_tracebacks(error: BaseException) -> None:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the beginning of a text, of at most ``most`` bytes."""
+    """Return a text, cut to at most ``most`` bytes."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode("utf-8")
@@ -213,12 +215,12 @@ def of_thread(ident: int | None) -> str | None:
 
 def of_coroutine(awaited: object, thread: int | None) -> str | None:
     """
-    Return the stack of a coroutine, along the chain of awaited objects.
+    Return the stack of a coroutine, with the frames of all objects that it awaits.
 
     Args:
         awaited: the coroutine.
         thread: the thread of the coroutine's event loop. While the coroutine runs, for
-            example because it blocks the loop, the stack is that of the thread.
+            example because it blocks the loop, the thread's stack is returned.
     """
     if getattr(awaited, "cr_running", False):
         return of_thread(thread)

@@ -1,9 +1,9 @@
 """
-Makes a span for each attempt of a worker, with OpenTelemetry's API only.
+Makes a span for each attempt of a worker; uses only OpenTelemetry's API.
 
-The names of attributes are those of the semantic conventions 1.44 for messaging. The
-names are written out in this module, because each package that defines them is pinned
-to a single version.
+The attributes have the names of the semantic conventions 1.44 for messaging. This
+module spells them out, because each package that defines them is pinned to a single
+version.
 """
 
 import logging
@@ -43,10 +43,11 @@ except ImportError as error:
     raise MissingExtraError(_message) from error
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
-# Exceptions with which a handler steers its worker, and which are not failures.
+# Exceptions that control the worker, and are not failures.
 _REQUESTS = (Pause, RetryLater, StopWorker)
 
-# The propagator between processes, which may be configured with different propagators.
+# The propagator that is used between processes, whatever propagators these have
+# configured.
 _between = CompositePropagator(
     [TraceContextTextMapPropagator(), W3CBaggagePropagator()]
 )
@@ -69,14 +70,15 @@ class Tracer:
     """
     Makes the spans of a worker, on any thread.
 
-    If OpenTelemetry raises, the record does not fail; its handler runs without a span.
+    If OpenTelemetry raises an exception, the record does not fail; its handler runs
+    without a span.
 
     Args:
-        setting: the worker's option ``trace``, which is not False.
+        setting: the value of the worker's option ``trace``, other than False.
         config: the consumer's settings.
 
     Attributes:
-        failures: the number of spans that could not be made, ended or passed on.
+        failures: the number of spans that could not be created, ended or passed on.
     """
 
     def __init__(
@@ -102,11 +104,10 @@ class Tracer:
     @contextmanager
     def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
         """
-        Make the span of an attempt, and make it current for the block of the call.
+        Make the span of an attempt, which is the current span during the call.
 
-        The span stays current as long as the context in which the block is entered,
-        because each call of a handler has its own copy. If no span can be made, the
-        call has none.
+        Each call of a handler has its own copy of the context, so the span need not be
+        detached at the end. If no span can be made, the call runs without one.
         """
         span: trace.Span = trace.INVALID_SPAN
         here = _ambient()
@@ -125,7 +126,7 @@ class Tracer:
             if isinstance(given, list) and len(done_places(raised, len(given))) == len(
                 given
             ):
-                raised = None  # the error names none of the records
+                raised = None  # a BatchFailure that names no record
             self._end(span, raised)
 
     def _end(self, span: trace.Span, error: BaseException | None) -> None:
@@ -176,7 +177,7 @@ class Tracer:
                 )
 
     def carrier(self) -> dict[str, str]:
-        """Return the current context as a carrier for :func:`within` in another process."""
+        """Return the current context as a carrier, for :func:`within` in another process."""
         texts: dict[str, str] = {}
         try:
             _between.inject(texts)
@@ -186,15 +187,16 @@ class Tracer:
 
 
 def _ambient() -> contexts.Context:
-    # The current context has nothing to do with the record. With serve() it belongs to
-    # the caller, which may await the worker for days.
+    # The current context is not related to the record. With serve() it belongs to the
+    # caller, which may await the worker for days.
     here = contexts.get_current()
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
 def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  # noqa: ANN401 - upstream's record
-    # Returns the context of a record's sender. Of two headers with the same name the
-    # last one is newer. A header that is not text contains no context.
+    # Returns the trace context that a record's sender put into the headers. Of two
+    # headers with the same name the last one counts, because it is newer. A header that
+    # is not text cannot contain a context.
     if not record.headers:
         return here
     texts = {
@@ -216,8 +218,8 @@ def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  #
 
 
 def _requests(error: BaseException) -> list[str]:
-    # Names the requests of an attempt that did not fail; each record of a batch may
-    # have one.
+    # Returns the names of the control exceptions of an attempt; each record of a batch
+    # may have one.
     named = error.errors if isinstance(error, BatchFailure) else {0: error}
     every = [*named.values()] if isinstance(named, dict) else []
     if not all(isinstance(one, _REQUESTS) for one in every):
@@ -239,8 +241,8 @@ def _record(span: trace.Span, error: BaseException) -> None:
     text = message(error)
     span.set_attribute("error.type", name)
     span.set_status(trace.Status(trace.StatusCode.ERROR, text))
-    # Not record_exception, which calls str() of the error without a guard and keeps the
-    # whole text, possibly with a record's value, for each attempt.
+    # Not record_exception(), which calls str() on the error without a guard and keeps
+    # the whole text, which may contain a record's value, for each attempt.
     attributes = {
         "exception.type": name,
         "exception.message": text,

@@ -1,4 +1,4 @@
-"""Lines up the partitions with ready lanes, so that they take turns."""
+"""Lines up the partitions that have ready lanes, so that they take turns."""
 
 from collections import OrderedDict
 
@@ -7,11 +7,11 @@ from safeconsumer.worker.partition import Epoch, Lane
 
 class Turns:
     """
-    The partitions in line, each with its ready lanes in order.
+    The line of partitions; each has its ready lanes in order.
 
-    A partition that is set aside keeps its lanes but leaves the line.
+    A partition that is set aside keeps its lanes but is no longer in the line.
 
-    Thread rules: under the lock of ``KeptRecords``.
+    Thread rules: the caller must hold the lock of ``KeptRecords``.
     """
 
     __slots__ = ("_line",)
@@ -38,7 +38,7 @@ class Turns:
         self._line.move_to_end(epoch, last=False)
 
     def set_aside(self, epoch: Epoch) -> None:
-        """Remove a partition from the line until it is brought back or gets a lane."""
+        """Remove a partition from the line until it is brought back or gets another lane."""
         self._line.pop(epoch, None)
 
     def bring_back(self, epoch: Epoch) -> bool:

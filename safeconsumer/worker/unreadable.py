@@ -1,4 +1,4 @@
-"""Decides what happens with batches of records that cannot be read."""
+"""Decides what to do about batches of records that cannot be read."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,8 @@ from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
 from safeconsumer.worker.tracebacks import shown
 
-# The minimum seconds between two fetches of a batch to which ``Retry`` does not apply.
+# Seconds between two fetches of a batch, at least, if ``Retry`` does not determine
+# them.
 _RETRY_SECONDS = 1.0
 
 
@@ -26,15 +27,16 @@ class Unreadable:
     """
     Holds partitions whose next batch cannot be read.
 
-    Only the polling thread may use it.
+    Only the polling thread may use this class.
 
-    The hold expires like a handler's pause, and then the batch is fetched again, as
-    many times as a failed record is tried. Then ``on_exhausted`` applies. ``stop``
+    After the hold expires, like a handler's pause, the batch is fetched again, as many
+    times as a failed record is tried. After that, ``on_exhausted`` applies. ``stop``
     stops the worker once all records before the batch are done. ``skip`` skips the
-    batch's offsets one by one, because the number of offsets is only in the batch's own
-    header. ``block`` fetches the batch again every ``Retry.most`` seconds. ``skip``
-    does the same if the broker cannot read its log, because such records are not known
-    to be corrupt. Other partitions, and records before the batch, continue.
+    batch's offsets one by one, because only the header of the unreadable batch shows
+    how many there are. ``block`` fetches the batch again every ``Retry.most`` seconds;
+    so does ``skip`` if the broker cannot read its log, because it is not known then
+    whether the records are corrupt. Other partitions, and records before the batch, are
+    processed as usual.
     """
 
     _client: ConsumerClient
@@ -49,7 +51,8 @@ class Unreadable:
         epoch = self._kept.epochs.get(tp)
         owned = self._client.membership.owned()
         if epoch is None or epoch.ownership is not owned.get(tp):
-            # the ownership starts after this poll, and the next poll raises the error again
+            # this ownership's epoch opens after this poll; the next poll raises the
+            # error again
             return
         batch = epoch.unreadable
         if batch is None or batch.error.offset != error.offset:
@@ -67,10 +70,10 @@ class Unreadable:
     def _new(
         self, before: UnreadableBatch | None, error: CorruptBatchError
     ) -> UnreadableBatch:
-        # The offset after a skipped one belongs to the same batch if the message is the
-        # same, because the message names the first offset of the corrupt batch. Any
-        # other batch is fetched again first, because several corrupt batches in a row
-        # may be the fault of the network.
+        # If the offset follows a skipped one and the error's message is the same, it
+        # belongs to the same batch, because the message names the batch's first offset.
+        # Any other batch is fetched again first, because several corrupt batches in a
+        # row may be due to the network.
         then = None
         if before is not None:
             is_next = before.error.offset + 1 == error.offset
@@ -90,7 +93,7 @@ class Unreadable:
 
     def _pass_over(self, epoch: Epoch, offset: int) -> None:
         if not self._client.reads_on(epoch.tp, offset):
-            return  # the program has sought, perhaps in a hook for the event
+            return  # the program has called seek(), perhaps in a hook
         if self.work.journal is not None:
             self.work.journal.completes(epoch.tp, epoch.number, offset, SKIPPED)
         self._client.go_back(epoch.tp, offset + 1)
@@ -109,7 +112,7 @@ class Unreadable:
 
     def problems(self, age: float) -> list[str]:
         """
-        Describe the batches that have been unreadable for ``age`` seconds.
+        Describe the batches that have been unreadable for ``age`` seconds or more.
 
         Any thread may call this.
         """

@@ -1,4 +1,4 @@
-"""Computes how many records may be kept, and when polling stops and continues."""
+"""Computes how many records may be kept, and when to stop and continue polling."""
 
 import math
 
@@ -12,26 +12,25 @@ MIB = 1024 * 1024
 @frozen(kw_only=True)
 class Limits:
     """
-    Limits the records that a worker keeps at a time, however slow its handlers are.
+    Limits the records that a worker keeps in memory, however slow its handlers are.
 
-    Partitions that have records share the room evenly, and one share stays free for the
-    next partition. With the defaults each of 16 partitions keeps up to 588 records. If
-    a partition needs room, partitions that keep more than their share drop records that
-    no handler has begun; these are fetched again later. Polling continues once half of
-    the room is free.
+    Partitions that have records share the room evenly, and one share stays free for
+    another partition. With the defaults each of 16 partitions keeps up to 588 records.
+    If a partition needs room, partitions that exceed their share drop records that no
+    handler has begun; these are fetched again later. Once polling has stopped, it
+    continues when half of the room is free.
 
     Args:
-        records: the maximum number of queued and running records. It is exceeded, by
-            one poll at most, only if a hook or another thread seeks past polled
-            records.
+        records: the maximum number of queued and running records. It is exceeded only
+            if a hook or another thread seeks past records that were just polled, and by
+            at most one poll.
         bytes: the maximum size of the kept keys, values and headers, plus 400 bytes per
             record; exceeded by one poll at most.
-        span: the number of a partition's records that may be completed or begun ahead
-            of its first incomplete one. The span limits how many records a restart
-            repeats.
-        age: seconds after which a worker becomes unhealthy because of one running
-            handler, a pump's batch without an answer, a record that failed for good,
-            refused commits, or full memory without a completed record.
+        span: how many of a partition's records may be begun or completed beyond its
+            first incomplete record. The span limits how many records a restart repeats.
+        age: seconds after which a worker becomes unhealthy because a handler is still
+            running, a pump's batch is unanswered, a record that failed for good blocks,
+            commits are refused, or the limits are reached and no record completes.
 
     Raises:
         WorkerSettingError: a value is invalid.
@@ -45,7 +44,7 @@ class Limits:
 
 @frozen
 class Load:
-    """The number and the size of the records that are currently kept."""
+    """The number and the total size of the records that are currently kept."""
 
     records: int = 0
     bytes: int = 0
@@ -58,31 +57,31 @@ class Marks:
 
     Attributes:
         high: polling stops when either value is reached.
-        low: polling continues when neither value is exceeded.
+        low: polling continues as soon as neither value is exceeded.
     """
 
     high: Load
     low: Load
 
     def is_throttled(self, load: Load, *, was: bool) -> bool:
-        """Return whether polling must stop, or must stay stopped if it ``was`` stopped."""
+        """Return whether polling must stop, or must stay stopped if ``was`` is true."""
         if was:
             return load.records > self.low.records or load.bytes > self.low.bytes
         return load.records >= self.high.records or load.bytes >= self.high.bytes
 
 
 def marks(limits: Limits, parts: int = 1) -> Marks:
-    """Return the marks for all kept records, or for one of ``parts`` equal parts."""
+    """Return the marks for all kept records, or for one of ``parts`` equal shares."""
     high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
     return Marks(high, Load(high.records // 2, high.bytes // 2))
 
 
 def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
     """
-    Return the share of each partition, or None if fewer than two are owned.
+    Return the marks of each partition's share, or None if fewer than two are owned.
 
-    Partitions with records get equal shares, and one share is left for the next
-    partition, because a partition with a full share may never finish a record.
+    Partitions with records get equal shares. One share is left for another partition,
+    because the partitions whose shares are full may never finish a record.
 
     Args:
         limits: the limits of all partitions together.

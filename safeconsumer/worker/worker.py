@@ -1,4 +1,4 @@
-"""Defines ``Worker``, which calls your handler on records with bounded memory."""
+"""Defines ``Worker``, which calls your handler with each record, in bounded memory."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ from safeconsumer.worker.tracebacks import shown
 
 
 class State(enum.Enum):
-    """The state of a worker, which only moves forward."""
+    """The state of a worker; it only moves forward."""
 
     NEW = "new"
     RUNNING = "running"
@@ -51,19 +51,19 @@ class State(enum.Enum):
 
 class Worker:
     """
-    Runs a handler on every record, with bounded memory, and commits finished records.
+    Calls a handler with each record, in bounded memory, and commits finished records.
 
-    The thread that calls :meth:`run` polls all the time, so slow handlers never cause
-    the member to be evicted. An offset is committed once its record and all earlier
+    The thread that calls :meth:`run` polls all the time, so the member is never evicted
+    because a handler is slow. An offset is committed once its record and all earlier
     records are done: handled, acknowledged as a dead letter, or skipped by your policy.
     After a crash or a rebalance records may be handled again, but no record is skipped.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``; the
-            worker closes it when it ends. Its deserializers are called before the
-            handler and where the handler runs, by one thread at a time, so they need
-            not be thread-safe. Their exceptions are failures of the record, see
-            :class:`DeserializationError`. While the worker has the consumer, every
+            worker closes it at the end. Its deserializers are called before the handler
+            and in the same thread or process, by one thread at a time, so they need not
+            be thread-safe. Their exceptions are failures of the record, see
+            :class:`DeserializationError`. While the worker uses the consumer, every
             commit of other code (``commit``, ``commit_async``, and ``group_metadata``
             for a producer's transactions) raises :class:`CommitRefusedError`, every
             other poll raises :class:`ConcurrentPollError`, and ``close``,
@@ -74,60 +74,61 @@ class Worker:
             ``executor="asyncio"``. Its return value is ignored; an exception is a
             failure. See :class:`RetryLater`, :class:`Pause`, :class:`Reject`,
             :class:`StopWorker`, :class:`BatchFailure`.
-        order: records of one ``partition``, or of one ``key`` within a partition, are
-            handled one after the other, retries included. With ``unordered`` records
-            are handled in any order. A ``key`` is the record's key in its original
-            bytes.
-        executor: ``thread`` for handlers that wait, ``process`` for handlers that
-            compute, ``asyncio`` for coroutines. With ``process`` the handler must be
-            importable, and a script needs ``if __name__ == "__main__":``, as with
-            ``multiprocessing``. A process that a handler forks ends with that call of
-            the handler, by its ``sys.exit()`` or with status 1, and handles no other
-            record.
+        order: with ``partition`` or ``key``, records of the same partition, or with the
+            same key in a partition, are handled one after the other, retries included.
+            With ``unordered``, records are handled in any order. The key is the one in
+            the record's original bytes.
+        executor: ``thread`` for handlers that mostly wait, ``process`` for handlers
+            that compute, ``asyncio`` for coroutines. With ``process`` the handler must
+            be importable, and a script needs ``if __name__ == "__main__":``, as with
+            ``multiprocessing``. A process that a handler forks exits when that handler
+            call ends, with the status of its ``sys.exit()`` or with 1, and handles no
+            other record.
         concurrency: how many handlers run at a time.
-        batch: the maximum number of records per call, which are of one partition; None
+        batch: the maximum number of records per call, all of the same partition; None
             for single records. Not allowed with ``order="key"``.
-        batch_within: seconds for which a batch waits for more records, counted from its
-            first record, before it is handed out with fewer. A batch waits only while
-            more records can come, so not when ``limits`` are reached.
+        batch_within: seconds for which a batch that is not full waits for more records,
+            counted from its first record. A batch waits only as long as more records
+            can arrive, so not when ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. At the limit a coroutine is cancelled, and a process is ended (by
-            SIGVTALRM) and replaced; the record has failed with a
+            SIGVTALRM) and replaced; the record fails with a
             :class:`HandlerTimeoutError`, which has a note with the stacks of the
-            process. A thread cannot be ended, so the worker becomes unhealthy, and a
-            ``HandlerStalled`` event shows where the handler is. The same is true of a
-            coroutine that blocks its loop.
-        lifespan: a function without arguments that makes a context manager, whose value
-            becomes ``context.state``. The context manager may be async with
+            process. A thread cannot be ended; instead the worker becomes unhealthy, and
+            a ``HandlerStalled`` event shows where the handler is stuck. The same
+            applies to a coroutine that blocks its loop.
+        lifespan: a function without arguments that returns a context manager, whose
+            value becomes ``context.state``. The context manager may be async with
             ``executor="asyncio"``. The lifespan is entered before the first record:
-            once for all threads, in the event loop, or in each process. A process must
-            enter the lifespan, imports included, within 60 s or the longer
-            ``Limits.age``. The lifespan is left after the last record, in the time that
-            remains of the drain; see :class:`LifespanError`.
+            once for all threads, once in the event loop, or once in each process. A
+            process must have entered it, imports included, within 60 s, or within
+            ``Limits.age`` if that is longer. The lifespan is left after the last
+            record, in what is left of the drain's time; see :class:`LifespanError`.
         limits: how many records and bytes may be held in memory.
         retry: how often a failed record is tried, and when.
-        dead_letter: the target of records that failed for good: a :class:`DeadLetter`,
-            or a callable ``(record, failure)`` that returns once the record is safe. A
-            thread calls it instead of the handler, and after the waits of ``retry``
-            again as long as it raises. Only a :class:`DeadLetter` has ``max_ratio``, so
-            with a callable no share of bad records stops the worker. The record's key
-            and value are the original bytes, whatever the deserializers are.
-        on_exhausted: the policy without ``dead_letter``, for a corrupt batch, and for
-            records that can never become dead letters (too large, no permission to
-            write, :class:`Reject`): ``stop`` the worker, ``skip`` the record, or
+        dead_letter: the target for records that failed for good: a :class:`DeadLetter`,
+            or a callable ``(record, failure)`` that returns once the record is stored
+            safely. A thread calls it in place of the handler, and calls it again, with
+            the waits of ``retry`` in between, until it no longer raises. Only a
+            :class:`DeadLetter` has ``max_ratio``; with a callable the worker does not
+            stop, however many records fail. The record's key and value are the original
+            bytes, whatever the deserializers are.
+        on_exhausted: the policy if there is no ``dead_letter``, for a corrupt batch,
+            and for records that can never become dead letters (too large, no permission
+            to write, :class:`Reject`): ``stop`` the worker, ``skip`` the record, or
             ``block`` its lane until somebody intervenes.
         drain: the longest waits for running handlers.
         commit: when to commit.
         breaker: holds a topic while its records fail with errors that look like an
             outage; see :class:`Breaker`. A handler that detects an outage itself raises
             :class:`Pause`.
-        on_event: called with every event; events become structlog lines too, unless the
-            consumer has ``log=False``. Exceptions of ``on_event`` are counted in
-            :attr:`hook_failures`. A call that does not return blocks its thread, a
-            handler's or the polling one; :meth:`healthy` names the hook after
-            ``Limits.age``, and so does ``Report.hanging`` at the end. If the worker is
-            requested to stop while its polling thread is in the hook, another thread
-            closes the worker; ``run`` returns when the hook returns.
+        on_event: called with every event. Events also become structlog lines, unless
+            the consumer has ``log=False``. Exceptions of ``on_event`` are counted in
+            :attr:`hook_failures`. A call that does not return blocks its thread, which
+            is the polling thread or a handler's. :meth:`healthy` names the hook after
+            ``Limits.age``, and ``Report.hanging`` names it at the end. If the worker is
+            asked to stop while its polling thread is in the hook, another thread closes
+            the worker, but ``run`` returns only when the hook does.
         trace: True, or a :class:`Tracing`, to make an OpenTelemetry span for each
             attempt at a record or a batch. The span is the current span in the handler;
             in another process only the span's context is current.
@@ -136,8 +137,8 @@ class Worker:
         WorkerSettingError: a setting is invalid; the message has the reason, and
             nothing was started. For ``on_event`` the error is a :class:`HookTypeError`.
 
-    Thread rules: call ``run`` on one thread, all other methods on any thread, and
-    ``stop`` even in a signal handler.
+    Thread rules: call ``run`` on one thread. All other methods may be called on any
+    thread, and ``stop`` even in a signal handler.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each option, all with defaults
@@ -223,8 +224,7 @@ class Worker:
             signals: signal numbers, only for the main thread. On the first signal the
                 worker drains and stops. On the second signal it stops immediately, and
                 the earlier signal handlers are restored, so that a third signal has its
-                original effect. The earlier handlers are restored at the end of the
-                run, too.
+                original effect. They are also restored at the end of the run.
 
         Returns:
             A report of the run, once the consumer is closed.
@@ -237,12 +237,12 @@ class Worker:
             WorkerSettingError: the consumer consumes the dead-letter topic.
             WorkerStateError: the worker ran before, or another Worker or Pump uses its
                 consumer.
-            ForkedConsumerError: the worker was made before this process was forked.
-            JournalError: the consumer keeps a journal, which cannot be written.
+            ForkedConsumerError: the worker was created before this process was forked.
+            JournalError: the consumer's journal cannot be written.
             BaseException: a handler's exception that is not an ``Exception``, such as
-                ``SystemExit``; or any exception of ``poll``. Running handlers are
-                drained and completed records are committed before the exception is
-                raised.
+                ``SystemExit``; or any exception that ``poll`` raises. Before the
+                exception is raised, running handlers are drained and completed records
+                are committed.
         """
         self._check_new()
         with taking_signals(signals, lambda _: self.stop()):
@@ -251,16 +251,16 @@ class Worker:
 
     async def serve(self, signals: Iterable[int] = ()) -> Report:
         """
-        Do the same as :meth:`run`, awaited in your own event loop, without blocking it.
+        Do the same as :meth:`run`, but awaitable in your own event loop.
 
         With ``executor="asyncio"`` the handlers and the lifespan run in your loop, with
-        the context variables of this call; tasks that handlers leave behind continue in
+        the context variables of this call. Tasks that handlers leave behind continue in
         the loop. A separate thread polls. When the call is cancelled, the worker drains
         as after :meth:`stop`, and ``CancelledError`` is raised once the worker is
         closed. A second cancellation abandons running handlers.
 
         Args:
-            signals: as for :meth:`run`; with signals the loop must run in the main
+            signals: as for :meth:`run`; if any are given, the loop must run in the main
                 thread.
 
         Returns:
@@ -301,7 +301,7 @@ class Worker:
             except asyncio.CancelledError as error:
                 cancelled = error
                 self.stop()
-            except BaseException:  # no code awaits the worker any more
+            except BaseException:  # nothing awaits the worker any more
                 self.stop()
                 raise
         if cancelled is not None:
@@ -324,7 +324,7 @@ class Worker:
 
     def _run_to_end(self) -> Report:
         try:
-            # another thread has closed the worker in the meantime
+            # TakenOver: another thread has closed the worker
             with contextlib.suppress(TakenOver):
                 self._run_parts()
         finally:
@@ -375,8 +375,8 @@ class Worker:
         ender.join()
 
     def _wait_ready(self) -> None:
-        # The consumer has not joined yet, so no other member waits for it. The worker
-        # counts as alive.
+        # The consumer has not joined the group yet, so no other member waits for it.
+        # Until it joins, the worker counts as alive.
         while not self._stops and not self._runner.wait_ready(_CHECK_SECONDS):
             self._engine.polled_at = self._clock()
 
@@ -384,22 +384,23 @@ class Worker:
         self, *, drain: bool = True, timeout: float | None = None
     ) -> Report | None:
         """
-        Request that the worker stop, on any thread or in a signal handler.
+        Ask the worker to stop. Any thread or signal handler may call this.
 
         The method may be called more than once.
 
         Args:
-            drain: whether to wait for running handlers, up to ``Drain.shutdown``. A
-                second call, or False, abandons handlers that still run.
+            drain: whether to wait for running handlers, up to ``Drain.shutdown``.
+                False, or a second call of this method, abandons handlers that are still
+                running.
             timeout: seconds to wait until the worker is closed; None to return
                 immediately. Never wait in a handler or on the worker's own thread,
-                because the call would wait for itself.
+                because the wait would prevent the worker from closing.
 
         Returns:
             A report of the run, or None if the worker has not been closed yet.
         """
-        # Only plain assignments, because a signal handler may have interrupted another
-        # call of this method.
+        # Uses only plain assignments, because a signal handler may call this method
+        # while it has interrupted another call of it.
         if self._stop_requested_at is None:
             self._stop_requested_at = self._clock()
         self._stops += 1 if drain else 2
@@ -412,13 +413,14 @@ class Worker:
 
     def healthy(self) -> health.Health:
         """
-        Return whether the worker is healthy, and its problems.
+        Return whether the worker is healthy, and list its problems.
 
-        The result also shows whether the loop turns at all, and names each hook that
-        has not returned for ``Limits.age`` on some thread.
+        The result also shows whether the worker is still polling, and names each hook
+        that has not returned for ``Limits.age``, on whatever thread.
 
         Before :meth:`run` a worker is alive but not healthy. A closed worker is
-        neither, nor is a worker in a process that was forked after the worker was made.
+        neither; nor is a worker in a process that was forked after the worker was
+        created.
         """
         state = self._state
         if self._is_in_child:
@@ -451,7 +453,7 @@ class Worker:
         )
 
     def _last_poll_at(self, state: State) -> float | None:
-        # A loop that has stopped on request must not cause an alarm.
+        # After a requested stop, an old time of the last poll must not cause an alarm.
         is_over = state is State.CLOSED and not self._failure
         if state is State.NEW or is_over:
             return None
@@ -459,14 +461,14 @@ class Worker:
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """The consumer that the worker was made with."""
+        """The consumer that was passed to the worker."""
         return self._options.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:
         """
         Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force, no other record of the held partitions is started.
+        Once a hold is in force, no further records of the held partitions are started.
         """
         return health.running_offsets(
             self._runner.slots, is_batch=self._options.is_batch
@@ -475,14 +477,14 @@ class Worker:
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
-        The number of exceptions of ``on_event``, by its ``repr``; the first is logged.
+        How many exceptions ``on_event`` raised, by its ``repr``; the first is logged.
 
-        Events that reached no hook, because a hook did not return at the end, count
-        too.
+        Events that were never passed to the hook, because it did not return when the
+        worker stopped, count, too.
 
-        The key ``trace`` has the number of spans that could not be made, ended or
-        passed on. ``stats()`` and the metric ``worker_hook_failures_total`` have the
-        sum.
+        The key ``trace`` counts the spans that could not be made, ended or passed on.
+        ``stats()`` and the metric ``worker_hook_failures_total`` have the sum of all
+        numbers.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:
@@ -501,19 +503,19 @@ class Worker:
 
     def _stop_following_holds(self) -> None:
         observers = self._client.membership.ledger.observers
-        # another thread has closed the worker, or its start failed
+        # already removed, or never added because the start failed
         with contextlib.suppress(ValueError):
             observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
-        self._check_stop()  # a worker that is stopped before its start joins no group
+        self._check_stop()  # if it was stopped before its start, it joins no group
         while not self._is_finished():
             try:
                 self._turn()
             except TakenOver:
                 raise
             except BaseException as error:
-                # The worker still waits for running handlers, unless a second Ctrl-C
+                # The worker still drains running handlers, unless a second Ctrl-C
                 # arrives.
                 if self._error is not None and not isinstance(error, Exception):
                     raise
@@ -526,7 +528,8 @@ class Worker:
             return
         self._state = State.DRAINING
         self._ending.set()
-        # The request to stop may have come while this thread waited for a commit.
+        # Time counts from the request to stop, which may have arrived while this thread
+        # waited for a commit.
         now = self._clock()
         self._stop_at = (
             now if self._stop_requested_at is None else self._stop_requested_at
@@ -558,8 +561,8 @@ class Worker:
                 return
 
     def _end_for_poller(self) -> None:
-        # The polling thread is blocked in a hook, at an unknown step of a turn. Each
-        # step below must be possible after any step of a turn, and more than once.
+        # The polling thread is blocked in a hook, somewhere in a turn. Each call below
+        # must therefore be safe at any point of a turn, and when it is made twice.
         try:
             self._check_stop()
             while self._report is None and not self._is_finished():
@@ -576,8 +579,8 @@ class Worker:
             self._answer_taken_over()
 
     def _hanging(self) -> Hook | None:
-        # The polling thread's hook comes first, because another thread closed the
-        # worker for its sake.
+        # If the polling thread is in a hook, that hook is reported first, because it is
+        # why another thread closes the worker.
         takeover = self._emit.takeover
         if takeover.hook is not None:
             return takeover.hook
@@ -606,16 +609,16 @@ class Worker:
         self._stop_following_holds()
         left = end - _LEAVE_SECONDS - self._clock()
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
-        with contextlib.suppress(Exception):  # the first error was reported already
+        with contextlib.suppress(Exception):  # the first error is reported already
             self._client.lift_expiring()
-        with contextlib.suppress(Exception):  # the worker must leave
+        with contextlib.suppress(Exception):  # the worker must finish in any case
             left = max(_LEAVE_SECONDS, end - self._clock())
             self._client.leave(min(_END_SECONDS, left), self._engine.dropped_at_end)
         self._report_end(committed=committed)
 
     def _end_by(self) -> float:
-        # The time that the wait for handlers does not use is for the last commit, and
-        # for leaving the group.
+        # If the wait for handlers ends early, the rest of its time may be used for the
+        # last commit and for leaving the group.
         if self._stop_at is None or self._stops > 1:
             return self._clock() + _END_SECONDS
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
@@ -647,8 +650,8 @@ class Worker:
         self._closed.set()
 
 
-# The maximum time in seconds for all steps after the drain, whatever the broker does,
-# and the minimum time for each step. The steps are the commit, stopping the handlers'
+# The maximum number of seconds for all steps after the drain, whatever the broker does,
+# and the minimum for each step. The steps are the commit, stopping the handlers'
 # threads or processes, and leaving the group.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
@@ -656,7 +659,7 @@ _FORKED = (
     "this worker was made before this process was forked, and can run only in the parent: "
     "make the consumer and the worker in the process that uses them"
 )
-# Seconds between two checks whether a worker must stop before it has started.
+# Seconds between two checks whether a worker that is still starting must stop.
 _CHECK_SECONDS = 0.1
 
 
@@ -676,5 +679,5 @@ def _answer(
         else:
             ended.set_result(answer)
 
-    with contextlib.suppress(RuntimeError):  # no code awaits a closed loop
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(settle)

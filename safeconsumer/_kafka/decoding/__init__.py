@@ -1,1 +1,1 @@
-"""Receives responses and reads batches faster than kafka-python, with equal results."""
+"""Receives responses and decodes batches faster than kafka-python, with equal results."""

@@ -1,8 +1,8 @@
 """
 Computes checksums of record batches for the test broker, in compiled code if possible.
 
-kafka-python computes checksums in Python, which takes ten times as long as all other
-work for a record, unless the LGPL-licensed package ``crc32c`` is installed.
+Unless the LGPL-licensed package ``crc32c`` is installed, kafka-python computes
+checksums in Python, which takes ten times as long as all other work for a record.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ except ImportError:  # built without a compiler
 
 # The first byte after the checksum, https://kafka.apache.org/documentation/#recordbatch.
 SUMMED = DefaultRecordBatch.ATTRIBUTES_OFFSET
-# An older library has no such function; choosing a decoder refuses that library later.
+# An older compiled library lacks the function; choose() refuses that library later.
 _compiled = getattr(_batches, "crc32c", None)
 
 
 def crc32c(data: Any, at: int) -> int:  # noqa: ANN401 - any buffer
-    """Return the CRC-32C of all bytes from ``at`` on."""
+    """Return the CRC-32C of all bytes from index ``at`` on."""
     if _compiled is None:
         return int(calc_crc32c(memoryview(data)[at:]))
     return int(_compiled(data, at))

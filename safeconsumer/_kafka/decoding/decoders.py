@@ -1,4 +1,4 @@
-"""Chooses the decoder of record batches, and logs the choice."""
+"""Chooses the decoder for record batches, and logs the choice."""
 
 import logging
 from functools import cache
@@ -34,8 +34,8 @@ class DecoderChoice:
     Attributes:
         name: ``python`` or ``compiled``.
         detail: the file name of the compiled decoder, or the reason why it is not used.
-        records: the class that replaces upstream's ``PartitionRecords``.
-        steps: the class that yields the records of a partition in an iteration.
+        records: the class that is used in place of upstream's ``PartitionRecords``.
+        steps: the class that yields a partition's records while a program iterates.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """
-Calls a program's deserializers, in both forms that kafka-python accepts.
+Calls a program's deserializers, in each of the two forms that kafka-python accepts.
 
-kafka-python warns about deprecated forms. Python's filters depend on the source line of
-a warning, because a DeprecationWarning outside ``__main__`` is hidden, and users filter
-by module. Therefore warnings name the same line as with kafka-python's own consumer.
+kafka-python warns about deprecated forms. The source line of a warning matters: Python
+hides a DeprecationWarning outside ``__main__``, and users filter warnings by module.
+Therefore warnings name the same line as with kafka-python's own consumer.
 """
 
 import warnings
@@ -18,10 +18,10 @@ KEYS = ("key_deserializer", "value_deserializer")
 
 def wrapped_functions(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return kafka-python's wrappers for functions that are given as deserializers.
+    Return kafka-python's wrappers for functions that were passed as deserializers.
 
-    Each wrapper causes a warning at the line that calls the consumer's constructor, two
-    callers up from this function.
+    Each wrapper causes a warning that names the line that called the consumer's
+    constructor, two callers up from this function.
     """
     found = {}
     for key in KEYS:
@@ -46,18 +46,18 @@ def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:
         return reader.deserialize(topic, headers, data)
     except TypeError as error:
         trace = error.__traceback__
-        # the traceback without this frame
+        # leaves this frame out of the traceback
         first = error.with_traceback(trace and trace.tb_next)
     return deserialized_again(reader, topic, data, first)
 
 
 def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> Any:  # noqa: ANN401 - as above
     """
-    Deserialize with a deserializer that may not accept headers.
+    Call a deserializer again, without headers, after it has raised an error.
 
-    As in kafka-python, a second call without headers follows a ``TypeError``. That
-    error may also be about the data, in which case kafka-python raises the error of the
-    second call, "missing 1 required positional argument".
+    As in kafka-python, a call that raised a ``TypeError`` is followed by a second call
+    without headers. If the first error was about the data, kafka-python raises the
+    error of the second call, "missing 1 required positional argument".
 
     Args:
         reader: the deserializer.
@@ -66,13 +66,13 @@ def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> 
         first: the error of the call with headers.
 
     Raises:
-        Exception: the deserializer's exception; of two ``TypeError`` the one with the
-            deeper traceback.
+        Exception: the deserializer's exception; if both calls raised a ``TypeError``,
+            the one with the deeper traceback.
     """
     try:
         value = reader.deserialize(topic, data)
     except TypeError as second:
-        # the first error's traceback does not have this frame
+        # this frame is not in the first error's traceback
         is_deeper = _depth(second) - 1 > _depth(first)
         raise (second if is_deeper else first) from None
     warnings.warn_explicit(

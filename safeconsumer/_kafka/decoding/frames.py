@@ -1,4 +1,4 @@
-"""Assembles responses from a socket's bytes, each in memory of its own."""
+"""Assembles responses from a socket's bytes; each response has its own memory."""
 
 import logging
 import struct
@@ -9,33 +9,34 @@ from kafka.protocol.parser import KafkaProtocol
 log = logging.getLogger(KafkaProtocol.__module__)
 
 _LENGTH = struct.Struct(">i")
-# The bytes of a connection's buffer for the data between responses and for small
-# responses. The start of a large response is copied out of the buffer, so a larger
-# buffer would not help.
+# The size of a connection's buffer, in bytes, for small responses and for data around
+# the border of two responses. The start of a large response is copied out of the
+# buffer, so a larger buffer would not help.
 _SCRATCH = 64 * 1024
 
 
 class FrameParser(KafkaProtocol):
     """
-    Upstream's parser, extended to offer the memory into which bytes are received.
+    Upstream's parser, extended to provide the memory into which bytes are received.
 
     Differences from upstream 3.0.12: bytes that were received into :meth:`room` are not
-    copied again, and a response is decoded in place. 64 KiB are kept between responses.
+    copied again, and a response is decoded in place. Between responses the parser keeps
+    64 KiB of memory.
 
-    Upstream's parser becomes one of this class by assignment to its ``__class__``
-    before the first byte arrives (then call :meth:`prepare`). Like upstream's parser,
-    it accepts any number of bytes at any time.
+    To convert upstream's parser, set its ``__class__`` to this class before the first
+    byte arrives, and then call :meth:`prepare`. Like upstream's parser, it accepts any
+    number of bytes at any time.
     """
 
     def prepare(self) -> None:
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._length = b""  # the bytes of the length field that have arrived
+        self._length = b""  # the part of the length field that has arrived
         self._frame: Frame | None = None
         self._filled = 0
 
     def room(self) -> memoryview:
         """
-        Return the memory for the next bytes; at least one byte fits.
+        Return the memory for the next bytes, with room for at least one byte.
 
         The view is valid until :meth:`receive_bytes` is called with the received part,
         which must start where the view starts.
@@ -74,21 +75,21 @@ class FrameParser(KafkaProtocol):
         start = self._filled
         self._filled = min(len(frame), start + len(view))
         count = self._filled - start
-        if view.obj is not frame:  # otherwise the bytes are in place already
+        if view.obj is not frame:  # else the bytes are in place already
             memoryview(frame)[start : self._filled] = view[:count]
         return view[count:]
 
 
 class Frame(KafkaBytes):
-    """One response, which is decoded in place after its header."""
+    """One response; the part after its header is decoded in place."""
 
     def read(self, nbytes: int | None = None) -> bytes | memoryview:
         """
         Return the next bytes, or all remaining bytes.
 
-        After a header the results are views, not copies. A read of the whole response
-        returns a copy, because the caller keeps it: an authentication token, or an
-        undecodable response for the log.
+        After the header was read, the results are views, not copies. A read of the
+        whole response returns a copy, because the caller keeps it, as an authentication
+        token or to log an undecodable response.
         """
         start = self.tell()
         if nbytes is None and start:

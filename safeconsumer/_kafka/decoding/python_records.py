@@ -1,9 +1,9 @@
 """
-Decodes record batches with upstream's decoder, without records below the fetch offset.
+Decodes batches with upstream's decoder, but skips records below the fetch offset.
 
-A broker sends whole batches, even if the fetch starts in the middle of a batch.
-Upstream also deserializes the records before the position, and discards them, so a seek
-past a record that cannot be deserialized would not help.
+A broker sends whole batches, even if the fetch starts inside a batch. Upstream
+deserializes the records before the position, too, before it discards them. A seek past
+a record that cannot be deserialized would therefore not help.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from safeconsumer._kafka.decoding.deserializing import deserialized
 
 class PythonRecords(Fetcher.PartitionRecords):
     """
-    Upstream's ``PartitionRecords``, but deserializing only from the fetch offset on.
+    Upstream's ``PartitionRecords``, but only deserializes from the fetch offset on.
 
     Attributes:
-        is_transactional: whether a batch of a transaction was read.
+        is_transactional: whether a transactional batch was read.
     """
 
     is_transactional = False
@@ -51,7 +51,7 @@ class _Batches:
 
     def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
         batch = self._batches.next_batch()
-        # Batches of older formats have neither this attribute nor transactions.
+        # Batches of older formats lack this attribute, and are never transactional.
         if getattr(batch, "is_transactional", False):
             self._part.is_transactional = True
         if batch is None or not self._is_deserialized:
@@ -61,13 +61,13 @@ class _Batches:
 
 class FromFetchOffset:
     """
-    One of upstream's batches, but without the records below a fetch offset.
+    Wraps one of upstream's batches, and leaves out records below the fetch offset.
 
     The records below that offset count as read, as in upstream.
 
     Args:
         batch: the batch.
-        part: the object of upstream's ``PartitionRecords`` that reads it.
+        part: upstream's ``PartitionRecords`` object that reads the batch.
     """
 
     def __init__(self, batch: Any, part: Any) -> None:  # noqa: ANN401 - upstream's

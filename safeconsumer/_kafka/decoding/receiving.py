@@ -1,4 +1,4 @@
-"""Receives data into the parser's memory, with few system calls and copies."""
+"""Receives data directly into the parser's memory, with few system calls and copies."""
 
 import logging
 import ssl
@@ -20,11 +20,11 @@ log = logging.getLogger(KafkaTCPTransport.__module__)
 
 class ReceivingTransport(ClosingTransport):
     """
-    Receives data into its parser's room; upstream receives 4 KiB at a time.
+    Receives data directly into its parser's memory; upstream receives 4 KiB at a time.
 
-    Difference from upstream 3.0.12: the parser gets the data that arrived before the
-    end of a connection, and then the connection is closed; upstream loses the data if
-    both arrive together.
+    Difference from upstream 3.0.12: if data and the end of a connection arrive
+    together, the parser still gets the data before the connection is closed; upstream
+    loses the data.
     """
 
     _later: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
@@ -39,7 +39,8 @@ class ReceivingTransport(ClosingTransport):
             self._receive(parser)
 
     def _receive(self, parser: FrameParser) -> None:
-        # A separate function, because a waiting coroutine would keep local views alive.
+        # This is a separate function, because a waiting coroutine would keep views in
+        # its local variables alive.
         room = parser.room()
         count, error = self._receive_into(room)
         if count:
@@ -48,7 +49,7 @@ class ReceivingTransport(ClosingTransport):
             self.abort(error=error)
 
     def _has_more(self) -> bool:
-        # Returns whether there is received data that no selector reports.
+        # Returns whether received data is pending of which no selector knows.
         return False
 
     def _receive_into(self, room: memoryview) -> tuple[int, Exception | None]:
@@ -81,7 +82,7 @@ class ReceivingTransport(ClosingTransport):
 
 
 class ReceivingSSLTransport(ReceivingTransport, ClosingSSLTransport):
-    """Receives data into its parser's room, over TLS."""
+    """Receives TLS data directly into its parser's memory."""
 
     _later = (
         *ReceivingTransport._later,
@@ -90,17 +91,17 @@ class ReceivingSSLTransport(ReceivingTransport, ClosingSSLTransport):
     )
 
     def _has_more(self) -> bool:
-        # If the room was full in the middle of a TLS record, the rest is already
-        # decrypted, and the socket may have no more data.
+        # If the memory was full inside a TLS record, the rest of the record is already
+        # decrypted, and the socket may have no more data to report.
         return bool(self._sock.pending())
 
 
 class ReceivingManager(ClosingManager):
     """
-    Gives a client's connections transports that receive into their parser's room.
+    Gives a client's connections transports that receive into their parser's memory.
 
-    Existing connections keep their transports. kafka-python 3.1 makes transports
-    elsewhere and keeps its own.
+    Existing connections keep their transports. kafka-python 3.1 creates its transports
+    elsewhere, and keeps them.
     """
 
     transports = (ReceivingTransport, ReceivingSSLTransport)
@@ -108,7 +109,7 @@ class ReceivingManager(ClosingManager):
 
 def adopt_manager(manager: KafkaConnectionManager) -> None:
     """
-    Let later connections of a client receive data with these transports.
+    Make later connections of a client use the transports of this module.
 
     A user's own client keeps its class.
     """

@@ -1,10 +1,10 @@
 """
 Decodes record batches with compiled code, with the same results as upstream.
 
-Compiled code (``records.c``) reads batches of format 2, checks each batch as a whole,
-and makes records as they are taken. If a batch is not as producers or brokers write it,
-upstream's decoder reads the response from the start of that batch, so that records and
-errors are upstream's (design/decoding.md).
+Compiled code (``records.c``) reads batches of format 2. It checks each batch as a
+whole, and creates records when they are requested. If a batch differs from what
+producers or brokers write, upstream's decoder reads the response from the start of that
+batch, so that records and errors are the same as upstream's (design/decoding.md).
 """
 
 import itertools
@@ -28,8 +28,8 @@ except ImportError:  # built without a compiler; choose() then offers no Compile
 log = logging.getLogger(Fetcher.__module__)
 
 _STOPPED = "StopIteration raised unpacking messageset"
-# The most records per call of compiled code. Signal handlers and other threads wait for
-# such a call, which takes a millisecond or two.
+# The maximum number of records per call of compiled code. Signal handlers and other
+# threads must wait for such a call, which takes one or two milliseconds.
 _AT_ONCE = 10_000
 
 
@@ -37,9 +37,9 @@ class CompiledRecords(PythonRecords):
     """
     Replaces upstream's ``PartitionRecords``, with the same arguments and results.
 
-    ``take`` makes records from as many batches as necessary, and the next call
-    continues after the last record. A batch is decompressed once earlier ones are used
-    up.
+    ``take`` creates records from as many batches as necessary, and the next call
+    continues after the last record. A batch is decompressed only when the earlier ones
+    have been read.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class CompiledRecords(PythonRecords):
         value_deserializer: Any = None,  # noqa: ANN401
         **options: Any,  # noqa: ANN401
     ) -> None:
-        # Upstream's constructor makes its generator. The generator's existence means
-        # "not drained yet"; it starts only if upstream has to read the rest.
+        # Upstream's constructor creates a generator, whose existence means "not drained
+        # yet". It is used only if upstream has to read the rest.
         super().__init__(
             fetch_offset, tp, records, key_deserializer, value_deserializer, **options
         )
@@ -99,7 +99,7 @@ class CompiledRecords(PythonRecords):
             self._failed = True
             log.exception(_STOPPED)  # upstream's text, too
             error = RuntimeError(_STOPPED)
-            # the traceback of this error shows the deserializer's line
+            # so that the traceback shows the line in the deserializer
             error.__context__ = stop
             return error
         except Exception as error:  # noqa: BLE001 - take() raises it
@@ -111,7 +111,7 @@ class CompiledRecords(PythonRecords):
         return None
 
     def _fill(self, taken: list[ConsumerRecord], n: int) -> None:
-        # No record follows an error, as with a generator.
+        # After an error there are no more records, as with a generator.
         while len(taken) < n and self._reader is not None and not self._failed:
             self._read(self._reader, taken, min(n - len(taken), _AT_ONCE))
         if len(taken) < n and self.record_iterator is not None and not self._failed:
@@ -135,12 +135,12 @@ class CompiledRecords(PythonRecords):
         self.is_transactional = reader.is_transactional
 
     def _leave_the_rest(self, reader: "_batches.Reader") -> None:
-        # Upstream's generator continues at this batch, even if no batch is left.
+        # Makes upstream's generator continue at this batch, even if there is none.
         batches = self._batches
         batches._pos = reader.batch
         batches._cache_next()
         if reader.behind >= 0 and not batches.has_next():
-            # the tail of the last batch may have been compacted away
+            # the last records of the last batch may have been compacted
             self.next_fetch_offset = reader.behind
         self._is_skipping = reader.is_skipping
         self._reader = None
@@ -163,19 +163,20 @@ class CompiledRecords(PythonRecords):
         is_transactional: int,
         is_abort_marker: int,
     ) -> bool:
-        # As in upstream, an abort marker ends its producer's aborted transaction.
+        # As in upstream, an abort marker ends the aborted transaction of its producer.
         self._consume_aborted_transactions_up_to(last_offset)
         if is_abort_marker:
             self.aborted_producer_ids.discard(producer)
         return bool(is_transactional) and producer in self.aborted_producer_ids
 
     def _maybe_skip_record(self, record: Any) -> bool:  # noqa: ANN401 - upstream's class
-        # Upstream's generator may read the rest of a batch that was partly returned.
+        # Upstream's generator may have to read the rest of a batch whose first records
+        # were returned already.
         return self._is_skipping and bool(super()._maybe_skip_record(record))
 
 
 def _uncompressed(data: Buffer, begin: int, end: int, codec: int) -> Buffer | None:
-    # If this returns None, upstream's decoder raises the right error.
+    # If the result is None, upstream's decoder raises the right error.
     try:
         return uncompressed(memoryview(data)[begin:end], codec)
     except Exception as error:

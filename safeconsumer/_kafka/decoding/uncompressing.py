@@ -1,4 +1,4 @@
-"""Decompresses the records of a batch with kafka-python's libraries and results."""
+"""Decompresses a batch's records, with the same libraries and results as kafka-python."""
 
 import gzip
 import struct
@@ -15,7 +15,7 @@ _assert_has_codec = DefaultRecordBase()._assert_has_codec
 
 def uncompressed(section: memoryview, codec: int) -> Buffer:
     """
-    Return the decompressed records of a batch, given the number of its codec.
+    Return a batch's decompressed records; the codec is given as Kafka's number.
 
     Raises:
         Exception: the data is damaged; kafka-python's decoder then raises the right error.
@@ -27,7 +27,7 @@ def uncompressed(section: memoryview, codec: int) -> Buffer:
 
 
 _SIZE = struct.Struct(">i")
-_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # a stream of Java's snappy begins with these bytes
+_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # the start of a stream from Java's snappy
 _HEADER_OF_SNAPPY = 16
 
 
@@ -49,14 +49,15 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section))
 
 
-# The bytes above which a thread drops its decompressor. A decompressor takes 3 MB after
-# batches of default producers, and 9 MB after those of the highest usual level.
+# The size in bytes above which a thread drops its decompressor. A decompressor takes 3
+# MB after batches of producers with default settings, and 9 MB after batches with the
+# highest usual compression level.
 _MAX_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class _Zstd(threading.local):
-    # Decompresses like upstream, but with one decompressor per thread. Upstream makes a
-    # new one for each batch, which takes longer than decoding a small batch.
+    # Decompresses like upstream, but with one decompressor per thread. Upstream creates
+    # one for each batch, which takes longer than to decode a small batch.
 
     def __init__(self) -> None:
         self._decompressor = codecs.zstd.ZstdDecompressor()
@@ -67,7 +68,8 @@ class _Zstd(threading.local):
             stream = decompressor.decompressobj(read_across_frames=True)
             return bytes(stream.decompress(data))
         finally:
-            # A decompressor keeps its largest window, whose size a producer chose.
+            # A decompressor keeps the memory of its largest window so far, whose size a
+            # producer chose.
             if decompressor.memory_size() > _MAX_KEPT_BYTES:
                 self._decompressor = codecs.zstd.ZstdDecompressor()
 

@@ -1,1 +1,1 @@
-"""Works around defects of kafka-python that have nothing to do with pausing."""
+"""Works around defects of kafka-python that are not related to pausing."""

@@ -1,4 +1,4 @@
-"""Extends upstream's cluster metadata to ask again if a response is incomplete."""
+"""Extends upstream's cluster metadata, to repeat the request if a response is incomplete."""
 
 import math
 import time
@@ -16,31 +16,33 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import TopicPartition
 
 _UNKNOWN = UnknownTopicOrPartitionError.errno
-# Errors that a program must receive, and on which upstream acts.
+# Errors that must reach the program; upstream raises them.
 _FINAL = {TopicAuthorizationFailedError.errno, InvalidTopicError.errno}
 
 
 class PauseSafeCluster(ClusterMetadata):
     """
-    Asks again if a response belongs to an older request, or lacks a topic or a leader.
+    Requests metadata again if a response is out of date, or lacks a topic or a leader.
 
-    Upstream 3.0.12 accepts any response as the one it waits for. If a topic is
-    subscribed while a request is in flight, such as the first one of a new consumer,
-    the topic stays unknown until ``metadata_max_age_ms`` (5 minutes) has passed. Until
-    then no partition is assigned, and the member does not join.
+    Upstream 3.0.12 accepts any response as the one that it waits for. If a topic is
+    subscribed to while a request is in flight, such as the first request of a new
+    consumer, the topic stays unknown until ``metadata_max_age_ms`` (5 minutes) has
+    passed. Until then no partition of it is assigned, and the member does not join.
 
-    Upstream also forgets a topic if one response, perhaps from a starting broker, has
-    an error for the topic or lacks it. The topic's partitions then depart and return,
-    and their pauses end. In this class a topic is gone after two responses in a row
-    without it; other errors do not count.
+    Upstream also forgets a topic if a single response, perhaps from a broker that is
+    starting, has an error for the topic or does not list it. The topic's partitions are
+    then revoked and assigned again, and their pauses are lost. For this class a topic
+    no longer exists only after two consecutive responses without it; other errors do
+    not count.
 
-    Thread rules: the IO thread; ``leader_for_partition`` may be called on any thread.
+    Thread rules: only the IO thread calls the methods, except that any thread may call
+    ``leader_for_partition``.
     """
 
     _requested_topics: frozenset[str] | None = frozenset()
     _asked_at = -math.inf
     _answered_topics: frozenset[str] | None = frozenset()
-    # The topics that the last response did not know.
+    # The topics that were unknown in the last response, but not in the one before.
     _missing_once: frozenset[str] = frozenset()
 
     version: int = 0
@@ -65,18 +67,18 @@ class PauseSafeCluster(ClusterMetadata):
         return found if found is not None and found.int else None
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
-        """Make the next request, and remember its topics."""
+        """Create the next request, and remember its topics."""
         self._requested_topics, self._asked_at = self._wanted(), time.monotonic()
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
-        """Apply a response; ask again if it lacks a topic, or if more topics are wanted."""
+        """Apply a response; send another request if topics are missing or were added."""
         ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         is_older = False
         try:
             super().update_metadata(metadata)
-        finally:  # upstream raises if reading a topic is forbidden
+        finally:  # upstream raises if it is not authorized to read a topic
             if self.on_ids is not None:
                 is_older = self.on_ids(ids, self._asked_at)
         self.version += 1
@@ -89,8 +91,9 @@ class PauseSafeCluster(ClusterMetadata):
             self.request_update()
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
-        # Keeps only topics with an id, which brokers send since Kafka 2.8, because
-        # without an id a recreated topic would look like the deleted one.
+        # Keeps known topics that the response lacks. Only topics with an id are kept,
+        # which brokers send since Kafka 2.8: without an id, a recreated topic would
+        # look like the deleted one.
         answered: dict[str, Any] = {topic.name: topic for topic in answer.topics}
         doubted, self._missing_once = self._missing_once, frozenset()
         kept = []
@@ -98,8 +101,7 @@ class PauseSafeCluster(ClusterMetadata):
             topic = answered.get(name)
             error = _UNKNOWN if topic is None else topic.error_code
             if topic is not None and not error:
-                # a recreated topic with another id is also kept, so that its partitions
-                # stay
+                # The response has the topic, perhaps recreated with another id.
                 continue
             if error != _UNKNOWN:
                 kept += [] if error in _FINAL else [name]
@@ -128,7 +130,7 @@ class PauseSafeCluster(ClusterMetadata):
     def update_partition_leader(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int
     ) -> bool:
-        """Apply a leader from the response to a request other than Metadata."""
+        """Apply a leader that the response to a request other than Metadata has reported."""
         is_new: bool = super().update_partition_leader(
             partition, leader_id, leader_epoch
         )
@@ -136,14 +138,15 @@ class PauseSafeCluster(ClusterMetadata):
         return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
-        """Return whether the last response covers these topics; missing ones do not exist."""
+        """Return whether the last response covers these topics, even if they do not exist."""
         return self._answered_topics is None or self._answered_topics.issuperset(topics)
 
     def is_missing(self, topic: str) -> bool:
         """
-        Return whether the last response lacks a topic, or for a known topic the last two.
+        Return whether a topic does not exist, according to two consecutive responses.
 
-        A known topic without an id is missing after one response.
+        For a topic that was unknown before, or known without an id, one response is
+        enough.
         """
         return topic not in self._partitions and self.is_answered((topic,))
 
@@ -164,8 +167,8 @@ class PauseSafeCluster(ClusterMetadata):
         Return the id of a partition's leader; None if that broker is not known.
 
         The response to a Fetch may name a leader that the metadata does not have yet
-        (KIP-951). A request to that leader would raise out of ``poll``; None makes
-        upstream request metadata.
+        (KIP-951). A request to that leader would make ``poll`` raise an error; None
+        makes upstream request metadata.
         """
         leader: int | None = super().leader_for_partition(partition)
         return None if self.broker_metadata(leader) is None else leader
@@ -176,8 +179,8 @@ class PauseSafeCluster(ClusterMetadata):
 
 
 def _ids(answer: Any) -> dict[str, UUID]:  # noqa: ANN401 - upstream's
-    # A broker of an older version, or of a cluster without ids, sends no id, or an id
-    # of zeros.
+    # A broker sends no id, or an id of zeros, if its version or its cluster does not
+    # support ids.
     return {
         topic.name: topic.topic_id
         for topic in answer.topics

@@ -1,10 +1,10 @@
 """
 Cleans up after a client whose constructor raises.
 
-kafka-python 3.0.12 starts a client's thread in its constructor and waits there for a
-broker. If no broker responds, the constructor raises, and the thread stays until the
-process ends. A program that retries until a broker is back would get one more thread
-with each attempt.
+The constructor of a kafka-python 3.0.12 client starts a thread and waits for a broker.
+If no broker responds, the constructor raises, and the thread runs until the process
+exits. A program that retries until a broker is back would get one more thread with each
+attempt.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # n
 
 @contextmanager
 def closed_if_constructor_fails(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
-    """Close a client if the block, which runs its constructor, raises."""
+    """Close a client if the ``with`` block, which runs its constructor, raises."""
     try:
         yield
     except BaseException:
-        with suppress(Exception):  # the first exception is the one to raise
+        with suppress(Exception):  # the constructor's exception must be raised
             client._client.close()  # closing ends the thread, too
         raise

@@ -1,4 +1,4 @@
-"""Provides a timer that returns the remaining time of a poll to the microsecond."""
+"""Provides a timer that does not round the remaining time of a poll down."""
 
 import math
 import time
@@ -7,10 +7,11 @@ from typing import Any
 
 class ExactTimer:
     """
-    One of upstream's timers, wrapped so that it does not round down to milliseconds.
+    Wraps one of upstream's timers so that it does not round down to milliseconds.
 
-    Upstream's timer returns 0 in its last millisecond although it has not expired, so
-    each poll retries without pause until that time has passed (kafka-python 3.0.12).
+    Upstream's timer returns 0 in its last millisecond although it has not expired yet,
+    so each poll retries in a busy loop until that millisecond has passed (kafka-python
+    3.0.12).
     """
 
     def __init__(self, timer: Any) -> None:  # noqa: ANN401 - upstream's
@@ -21,7 +22,7 @@ class ExactTimer:
 
     @property
     def timeout_ms(self) -> float:
-        """The milliseconds left, rounded up so that the timer has expired after this time."""
+        """The milliseconds left, rounded up, so that the timer has expired after a wait."""
         left: float = self._timer._expire_at - time.monotonic()
         if left == math.inf:
             return left

@@ -2,11 +2,11 @@
 Closes sockets that kafka-python leaves open.
 
 kafka-python 3.0.12 leaves three kinds of sockets open until the garbage collector runs.
-By then a client that retries may have used up the sockets that a process may open. A
-socket stays open if a connection fails (``create_connection`` and ``_build_transport``
-close no socket, and the error's traceback keeps it alive), if the client is closed
-during a connection's handshake, or if a connection is closed with unsent bytes and its
-loop ends before they are sent.
+By then a client that retries may have used up all sockets that a process may open. A
+socket stays open in these cases: a connection fails (``create_connection`` and
+``_build_transport`` do not close the socket, and the error's traceback keeps it alive);
+the client is closed during a connection's handshake; or a connection is closed with
+unsent bytes, and its loop ends before they are sent.
 """
 
 import math
@@ -46,7 +46,7 @@ class ClosingTransport(KafkaTCPTransport):
 
 
 class ClosingSSLTransport(ClosingTransport, KafkaSSLTransport):
-    """Closes its socket even if its loop ends before everything is sent, over TLS."""
+    """The same for TLS: closes its socket even if its loop ends before everything is sent."""
 
 
 async def connect_socket(
@@ -55,7 +55,7 @@ async def connect_socket(
     config: dict[str, Any],
     timeout_at: float | None,
 ) -> Any:  # noqa: ANN401
-    """Return a connected socket, as ``create_connection`` does; close all other sockets."""
+    """Return a connected socket, as ``create_connection`` does; close all others."""
     factory = KafkaNetSocket(config["proxy_url"])
     unconnected = []
     make = factory.socket
@@ -94,11 +94,12 @@ _UNREACHABLE = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 
 class ClosingManager(KafkaConnectionManager):
     """
-    Makes connections whose sockets are closed even if connecting fails.
+    Creates connections whose sockets are closed even if connecting fails.
 
-    If a broker is unreachable, a request that any broker can answer goes to a second
-    one, and no address uses up all the time for bootstrapping. kafka-python 3.0.12
-    chooses a dead broker as often as any other until the dead one is fenced, and fails.
+    If a broker is unreachable, a request that any broker can answer is sent to a second
+    broker. During bootstrapping no single address uses up all the time. kafka-python
+    3.0.12 chooses a dead broker as often as any other until the cluster has fenced it,
+    and the request then fails.
 
     Thread rules: only the IO thread calls the methods.
     """
@@ -119,7 +120,7 @@ class ClosingManager(KafkaConnectionManager):
         refresh_metadata_on_err: bool = True,  # noqa: FBT001, FBT002
         reset_backoff_on_connect: bool = True,  # noqa: FBT001, FBT002
     ) -> Any:  # noqa: ANN401 - upstream's
-        """Return a connection to a node, which may not be established yet."""
+        """Return a connection to a node; the connection may not be established yet."""
         if timeout_ms is not None and self.cluster.is_bootstrap(node_id):
             timeout_ms /= len(self.cluster.bootstrap_brokers())
         known = self._conns.get(node_id)
@@ -137,12 +138,12 @@ class ClosingManager(KafkaConnectionManager):
 
     @property
     def _unreachable(self) -> set[Any]:
-        """The nodes to which the last connection failed; upstream forgets some of these."""
+        """The nodes to which the last connection failed; upstream forgets some of them."""
         found: set[Any] = self.__dict__.setdefault("_found_unreached", set())
         return found
 
     def socket_connection_setup_timeout_ms(self, node_id: Any) -> float:  # noqa: ANN401 - upstream's
-        """Return how long a connection may take, at most as long as a response may take."""
+        """Return a connection's time limit, at most the time that a response may take."""
         usual: float = super().socket_connection_setup_timeout_ms(node_id)
         failures = self._backoff[node_id][0] if node_id in self._backoff else 0
         first = self.connect_ms * 2.0**failures
@@ -155,7 +156,7 @@ class ClosingManager(KafkaConnectionManager):
         node_id: Any = None,  # noqa: ANN401 - upstream's
         request_timeout_ms: float | None = None,
     ) -> Any:  # noqa: ANN401 - upstream's
-        """Send a request; return a future of the response."""
+        """Send a request; return a future for the response."""
         if node_id is not None:
             return super().send(request, node_id, request_timeout_ms)
         return self.call_soon(self._send_to_any, request, request_timeout_ms)
@@ -171,7 +172,7 @@ class ClosingManager(KafkaConnectionManager):
             return await super().send(request, second, timeout_ms)
 
     def least_loaded_node(self) -> Any:  # noqa: ANN401 - a node's id, or None
-        """Choose a node; prefer one to which the last connection did not fail."""
+        """Choose a node; prefer a node to which the last connection did not fail."""
         node = super().least_loaded_node()
         other = self._another_node(node) if node in self._unreachable else None
         return node if other is None else other
@@ -212,7 +213,7 @@ class ClosingManager(KafkaConnectionManager):
 
 
 class ClosingClient(KafkaNetClient):
-    """A network client that leaves no socket open, with waits that signals may interrupt."""
+    """A network client that closes all sockets, and whose waits signals may interrupt."""
 
     def __init__(self, **configs: object) -> None:
         super().__init__(**configs)

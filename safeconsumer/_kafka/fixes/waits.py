@@ -1,4 +1,4 @@
-"""Lets signal handlers interrupt the calls that wait for kafka-python's IO thread."""
+"""Lets signal handlers safely interrupt calls that wait for kafka-python's IO thread."""
 
 import logging
 import os
@@ -21,13 +21,14 @@ log = logging.getLogger(NetworkSelector.__module__)
 
 class InterruptibleSelector(NetworkSelector):
     """
-    A loop whose callers wait in a way that signal handlers may interrupt.
+    An IO loop whose callers wait in such a way that signal handlers may interrupt them.
 
-    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in that
-    wait, the event's lock stays held, and the IO thread and every later call wait
-    forever, or the wait raises a ``RuntimeError``. See :class:`InterruptibleEvent`.
+    kafka-python 3.0.12 waits for a ``threading.Event``. If a signal handler raises
+    during that wait, the event's lock may stay held, so that the IO thread and every
+    later call wait forever; or the wait raises a ``RuntimeError``. See
+    :class:`InterruptibleEvent`.
 
-    Upstream's loop becomes one of this class by assignment to its ``__class__``.
+    To convert upstream's loop, set its ``__class__`` to this class.
     """
 
     def run(self, coro: Any, *args: Any, **limit: float | None) -> Any:  # noqa: ANN401 - upstream's
@@ -35,13 +36,14 @@ class InterruptibleSelector(NetworkSelector):
         Run a coroutine on the IO thread, and return its value, as upstream's method does.
 
         Args:
-            coro: the coroutine, or a function that makes it.
+            coro: the coroutine, or a function that returns it.
             args: the arguments of that function.
-            limit: ``timeout_ms`` of kafka-python 3.1, the coroutine's time limit.
+            limit: kafka-python 3.1's argument ``timeout_ms``, the coroutine's time
+                limit.
 
         Raises:
-            KafkaTimeoutError: under kafka-python 3.1, the coroutine still runs some seconds
-                after its time limit.
+            KafkaTimeoutError: only with kafka-python 3.1: the coroutine is still
+                running some seconds after its time limit.
             ForkedConsumerError: the loop runs in the parent process, from which this
                 process was forked.
             Exception: the coroutine's exception, or the error that has ended the loop.
@@ -70,7 +72,7 @@ class InterruptibleSelector(NetworkSelector):
         try:
             state["value"] = await self._invoke(coro, *args)
         except BaseException as error:  # noqa: BLE001 - the caller's
-            if state["exception"] is None:  # otherwise the loop has ended
+            if state["exception"] is None:  # else the loop has ended
                 state["exception"] = error
             elif not isinstance(error, GeneratorExit):
                 log.warning("%s is ignored after %s", error, state["exception"])
@@ -80,7 +82,7 @@ class InterruptibleSelector(NetworkSelector):
 
 def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:  # noqa: ANN401 - untyped
     """
-    Wait until an event is set, or for a time; None waits without a limit.
+    Wait until an event is set, for at most some seconds; None means no limit.
 
     Raises:
         ForkedConsumerError: the loop runs in the parent process, from which this
@@ -91,7 +93,7 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
 
     def begin() -> None:
         error = loop_error(net)
-        if isinstance(error, BaseException):  # the loop ended before this wait
+        if isinstance(error, BaseException):  # the loop had ended before this wait
             raise error
 
     _wait(net, begin, ended, _state(), seconds)
@@ -108,19 +110,20 @@ def _wait(
     state: dict[str, Any],
     seconds: float | None = None,
 ) -> None:
-    # When the loop ends, it sets the event and puts its error into the state. A context
-    # manager in Python would not suffice, because after an interrupt in its entry the
-    # loop would keep the wait.
+    # When the loop ends, it sets the event and stores its error in the state. A context
+    # manager written in Python would not suffice: if a signal handler raised during its
+    # entry, the loop would keep this waiter.
     try:
-        # The lock is entered in C, without an interrupt.
+        # The lock is acquired in C, so no signal handler can interrupt that.
         with net._pending_waiters_lock:
             net._pending_waiters[ended] = state
         begin()
         ended.wait(seconds)
     finally:
         with net._pending_waiters_lock:
-            # No call is made here, because a signal handler that runs after one could
-            # never take this lock, and would wait forever if it waits for the loop.
+            # No call is made while the lock is held. After a call, a signal handler may
+            # run, which would wait forever if it waited for the loop, because the loop
+            # needs this lock.
             if ended in net._pending_waiters:
                 del net._pending_waiters[ended]
     if state["exception"] is not None:
@@ -128,14 +131,14 @@ def _wait(
 
 
 def adopt_network(net: NetworkSelector) -> None:
-    """Let signal handlers interrupt the later waits for a client's loop."""
+    """Let signal handlers interrupt later waits for a client's loop."""
     if type(net) is NetworkSelector:
         net.__class__ = InterruptibleSelector
         net._safe_process = os.getpid()
 
 
 def _refuse_child(net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-    # This comes before any lock of the loop, because a thread of the parent may have
-    # held such a lock at the fork.
+    # This check comes before any lock of the loop is taken, because one of the parent's
+    # threads may have held such a lock at the time of the fork.
     if getattr(net, "_safe_process", None) not in {None, os.getpid()}:
         raise forked_error()

@@ -1,1 +1,1 @@
-"""Adapts kafka-python for group control: members, the command line, the console."""
+"""Adapts kafka-python for group control: for members, the command line and the console."""

@@ -35,40 +35,40 @@ class ConsumerClient:
         return found
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions whose records the program, or a worker, is using."""
+        """Return the partitions whose records the program or a worker is processing."""
         found: Collection[TopicPartition] = self._subscription.busy()
         return found
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
-        """Return the result of the program's ``busy``, which may raise anything."""
+        """Return the result of the program's ``busy``, which may raise any exception."""
         consumer = self._consumer()
         ask = None if consumer is None else consumer.busy
         return () if ask is None else ask()
 
     def recreated(self) -> list[str]:
-        """Return the recreated topics of which no record was read yet."""
+        """Return the recreated topics from which no record was read yet."""
         found: list[str] = self._subscription.recreated()
         return found
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Call a function after each join, under upstream's locks; it must be quick."""
+        """Call a function after each join, under upstream's locks; it must return quickly."""
         self._subscription.on_joined = call
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Record in the journal a broker's clock time and the local times around it."""
+        """Write a broker's clock time to the journal, with the local times around it."""
         if self._subscription.journal is not None:
             self._subscription.journal.clock(at, sent, received)
 
     def carry_out(self, resets: Resets) -> bool:
-        """Move owned partitions to the targets of resets from now on."""
+        """From now on move owned partitions to the target offsets of resets."""
         consumer = self._consumer()
         if consumer is not None:
             resets.on_change = Resetting(consumer, resets, self._in_use).wake
         return True
 
     def _in_use(self) -> frozenset[TopicPartition]:
-        # As in a report, every partition counts as in use if the program's ``busy``
-        # raises.
+        # If the program's ``busy`` raises, every partition counts as in use, as in a
+        # report.
         try:
             named = [(str(topic), int(one)) for topic, one in self.busy_elsewhere()]
         except Exception:  # noqa: BLE001 - the report logs it

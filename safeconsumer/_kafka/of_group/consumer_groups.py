@@ -1,9 +1,9 @@
 """
 Describes groups of KIP-848, in which the broker assigns partitions.
 
-kafka-python 3.0.12 has no request for this. The schemas beside this module are Kafka's
-own ``ConsumerGroupDescribeRequest.json`` and ``ConsumerGroupDescribeResponse.json``,
-without the comments.
+kafka-python 3.0.12 has no such request. The schema files next to this module are
+Kafka's own ``ConsumerGroupDescribeRequest.json`` and
+``ConsumerGroupDescribeResponse.json``, without comments.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # its metaclass is untyped
-    """Kafka's request 69, which brokers support since Kafka 3.7."""
+    """Kafka's request with the API key 69, which brokers support since Kafka 3.7."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg] # as above
@@ -29,8 +29,8 @@ def describe_consumer_groups(
     """
     Return descriptions of groups, as the admin client's ``describe_groups`` does.
 
-    Each member also has its ``member_epoch``. Names without a group of this protocol
-    are left out.
+    Each member also has its ``member_epoch``. The result leaves out names for which no
+    group with this protocol exists.
 
     Raises:
         UnsupportedVersionError: the broker does not support the request.
@@ -70,7 +70,7 @@ def _member(one: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
 
 
 def _error_text(one: Any) -> str | None:  # noqa: ANN401 - as above
-    # Returns a text, as upstream does in responses about other groups.
+    # Returns the value as text, like upstream's descriptions of other groups.
     if not one.error_code:
         return None
     return str(kafka_errors.for_code(one.error_code)(one.error_message or ""))

@@ -29,17 +29,17 @@ class LastFetchTimes(PauseSafeFetcher):
     """
     Keeps the time of the last successful fetch of each partition.
 
-    ``poll`` hides failed fetches, and leaves a deleted topic out of its fetches without
-    an error. Both cases look like a topic without new records.
+    ``poll`` hides failed fetches, and no longer fetches a deleted topic, but reports no
+    error. Both cases look like a topic without new records.
     """
 
     def prepare_times(self) -> None:
-        """Make the attributes that this class needs in addition to its parent's."""
+        """Set the attributes that this class needs in addition to its parent's."""
         self.answered_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
-        """Return the seconds since the last fetch of the longest-waiting partition."""
+        """Return the longest time in seconds since a partition's last successful fetch."""
         answered = [
             self.answered_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
@@ -65,12 +65,12 @@ class LastFetchTimes(PauseSafeFetcher):
 
 class ControlReader:
     """
-    The operations of group control on the consumer that reads the control topics.
+    The operations that group control needs on the consumer that reads control topics.
 
     Args:
-        consumer: an adopted consumer, without a group and with nothing assigned yet.
+        consumer: an adopted consumer, without a group and without an assignment so far.
 
-    Thread rules: the polling thread; any thread may call :meth:`wake`.
+    Thread rules: only the polling thread, except that any thread may call :meth:`wake`.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is a layer above
@@ -80,15 +80,15 @@ class ControlReader:
         self._fetcher.prepare_times()
 
     def wake(self) -> None:
-        """End the wait of the current ``poll``; any thread may call this."""
+        """End the current wait of ``poll``; any thread may call this."""
         self._fetcher.wake()
 
     def silence(self) -> float:
-        """Return the seconds since each partition has had a successful fetch."""
+        """Return the longest time in seconds since a partition's last successful fetch."""
         return float(self._fetcher.silence())
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
-        """Continue at an offset; the epoch is the previous record's, or -1 if unknown."""
+        """Continue at an offset; ``leader_epoch`` is the previous record's, -1 if unknown."""
         position = OffsetAndMetadata(offset, "", leader_epoch)
         self._consumer._subscription.seek(tp, position)
 
@@ -102,7 +102,7 @@ class ControlReader:
         }
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the positions, which may be past compacted records at the end."""
+        """Return the positions, which may be past offsets whose records were compacted."""
         assignment = self._consumer._subscription.assignment
         return {
             tp: state.position.offset
@@ -115,8 +115,9 @@ class EndOffsets:
     """
     Requests the end offsets and topic ids of partitions, over its own connections.
 
-    A broker answers the requests of one connection in order, so after an idle fetch of
-    the reader a request would wait for ``fetch_max_wait_ms``.
+    A broker answers the requests on one connection in order. On the reader's
+    connection, a request would therefore wait for a pending fetch, for up to
+    ``fetch_max_wait_ms``.
 
     Args:
         consumer: a consumer without a group that never polls.
@@ -129,7 +130,7 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Send the requests without blocking; ``answer`` is called later.
+        Send the requests without blocking; ``answer`` is called later with the result.
 
         Any thread may call this.
 
@@ -150,10 +151,11 @@ class EndOffsets:
             dict.fromkeys(partitions, _LATEST), timeout_ms
         )
         # The ids are requested from the same brokers, after the offsets. Kafka never
-        # reuses an id, so a known id belongs to the topic of these offsets.
+        # reuses an id, so if the id is the known one, the offsets belong to that topic.
         cluster, manager = consumer._cluster, consumer._client._manager
         for leader in {cluster.leader_for_partition(tp) for tp in partitions}:
-            # A request in flight is older than the offsets, so one more is sent.
+            # A metadata request that is in flight was sent before the offsets arrived,
+            # so another one is sent.
             for _ in range(1 + cluster.metadata_refresh_in_progress):
                 asked = manager.call_soon(cluster.refresh_metadata, leader)
                 await await_for(manager, asked, timeout_ms)

@@ -1,10 +1,10 @@
 """
 Looks up the coordinators of groups, and requests committed offsets from them.
 
-A broker's response covers many groups, with an error for each group. kafka-python
-3.0.12 raises the first error, and loses the results of all other groups. If the client
-repeated the request for each half, a coordinator that is not ready would get twice as
-many requests as there are groups.
+A broker's response covers many groups, each with its own error code. kafka-python
+3.0.12 raises the first error, and loses the results of all other groups. If the request
+were repeated for each half of the groups, a coordinator that is not ready would get
+twice as many requests as there are groups.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
-# Since these versions FindCoordinator and OffsetFetch have a result for each group.
+# Since these versions, FindCoordinator and OffsetFetch return a result for each group.
 _SEVERAL_KEYS = 4
 _SEVERAL_GROUPS = 8
 
@@ -23,7 +23,7 @@ def coordinators(
     groups: Sequence[str],
 ) -> tuple[dict[str, int], dict[str, Exception]]:
     """
-    Return the coordinator of each group, and the errors of those without one.
+    Return each group's coordinator, and an error for each group without one.
 
     Raises:
         KafkaError: no broker responds.
@@ -52,7 +52,7 @@ def committed_offsets(
     groups: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     """
-    Return the offsets of each group, and the errors of refused groups.
+    Return the committed offsets of each group, and an error for each refused group.
 
     The offsets have the form of the admin client's ``list_group_offsets``.
 
@@ -79,9 +79,9 @@ def committed_offsets(
 
 def forget(admin: Any, groups: Iterable[str]) -> None:  # noqa: ANN401 - as above
     """
-    Let the client look up the coordinators of groups again.
+    Make the client look up the coordinators of groups again.
 
-    kafka-python 3.0.12 remembers the first result, and would query a former coordinator
+    kafka-python 3.0.12 caches the first result, and would query a former coordinator
     until the client is closed.
     """
     known = admin._manager.cluster._coordinators

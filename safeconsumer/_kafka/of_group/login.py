@@ -1,8 +1,8 @@
 """
-Finds the reason why a cluster cannot be reached, which kafka-python's clients hide.
+Finds out why a cluster cannot be reached, which kafka-python's clients hide.
 
-kafka-python 3.0.12 retries until its time is over, whatever the broker responds, and
-then raises a timeout, so a wrong password looks like an unreachable broker.
+kafka-python 3.0.12 retries until its timeout, whatever the broker responds, and then
+raises a timeout error, so a wrong password looks like an unreachable broker.
 ``KafkaConnectionManager._do_bootstrap`` swallows the error of each attempt, and
 ``KafkaConnection.initialize`` loses the broker's message if the broker closes the
 connection right after sending it.
@@ -22,11 +22,11 @@ from safeconsumer._kafka.network import connect
 
 def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
     """
-    Connect and log in once; return the error of the last address, or None.
+    Connect and authenticate once; return the last address's error, or None on success.
 
     Args:
-        configs: the connection's settings, under kafka-python's keys.
-        timeout: the seconds for all addresses together.
+        configs: the connection's settings, with kafka-python's names.
+        timeout: the seconds that all addresses together may take.
     """
     client = KafkaNetClient(**configs)
     adopt_manager(client._manager)
@@ -43,8 +43,8 @@ def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
             if time.monotonic() > until:
                 break
     finally:
-        # An interrupt between two lines of the client's loop leaves the loop's lock
-        # held, so closing fails; the interrupt is the exception to raise.
+        # If a signal handler raises between two lines of the client's loop, the loop's
+        # lock stays held, and closing fails. The handler's exception must be raised.
         with suppress(RuntimeError):
             client.close()
     return last

@@ -1,4 +1,4 @@
-"""Provides producers without traces, with one request per topic and a bounded close."""
+"""Provides producers that create no traces, request a topic once, and close in time."""
 
 import inspect
 import time
@@ -16,7 +16,7 @@ from safeconsumer._kafka.network import join_sender
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 from safeconsumer._waits import InterruptibleEvent
 
-# Seconds to wait for the thread of a producer whose unanswered records were dropped.
+# Seconds to wait for a producer's thread after its unanswered records were dropped.
 _JOIN_SECONDS = 0.5
 
 _LEAST_DELAY_MS = 50.0
@@ -24,43 +24,45 @@ _LEAST_DELAY_MS = 50.0
 
 class PatientClient(NoTopicsClient):
     """
-    A producer's network client, which does not spin while its broker is silent.
+    A producer's network client that does not spin while its broker does not respond.
 
-    If a broker must get no further request, because it has too many unanswered ones or
+    If no further request may be sent to a broker, because too many are unanswered or
     its connection is not established yet, kafka-python 3.0.12 returns 0 ms, and the
-    producer calls this again without pause. kafka-python returns backoffs in seconds.
+    producer calls this method in a busy loop. kafka-python also returns backoffs in
+    seconds instead of milliseconds.
     """
 
     def connection_delay(self, node_id: object) -> float:
-        """Return the milliseconds to wait; an event on a connection ends the wait."""
+        """Return how many milliseconds to wait; an event on a connection ends the wait."""
         seconds: float = super().connection_delay(node_id)
         return max(1000 * seconds, _LEAST_DELAY_MS)
 
 
 class UntracedProducer(KafkaProducer):
     """
-    A ``KafkaProducer`` with upstream's own ``send``, even if a tool has wrapped it.
+    A ``KafkaProducer`` that uses upstream's own ``send`` even if a tool has wrapped it.
 
-    OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and has no key in
-    the context that would turn this off. The instrumentor also writes headers, which
-    control records must not have, and traces would be full of internal records.
+    OpenTelemetry's instrumentor (0.66b1) creates a span for each send, and no context
+    key turns this off. Traces would be full of internal records. The instrumentor also
+    adds headers, which control records must not have.
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
     def __del__(self) -> None:
-        # Upstream raises if a report of a dropped member has no response yet.
+        # Upstream would raise if the broker has not yet acknowledged the report of a
+        # dropped member.
         with suppress(KafkaError):
             super().__del__()
 
 
 class AskingOnceProducer(UntracedProducer):
     """
-    A producer that raises as soon as a broker reports that a topic does not exist.
+    A producer that raises as soon as a broker has reported that a topic does not exist.
 
-    kafka-python 3.0.12 repeats the request ten times a second for ``max_block_ms``, and
-    logs an error for each response.
+    kafka-python 3.0.12 repeats its request ten times a second, for ``max_block_ms``,
+    and logs an error for each response.
     """
 
     def _wait_on_metadata(self, topic: str, max_wait_ms: float) -> Any:  # noqa: ANN401 - upstream's
@@ -82,13 +84,13 @@ class AskingOnceProducer(UntracedProducer):
 
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Close a producer; drop records that are not acknowledged in time, without an error.
+    Close a producer; silently drop records that are not acknowledged in time.
 
     The call may take half a second more than ``seconds``.
 
     kafka-python 3.0.12 waits for unanswered records before it closes anything. If that
-    takes too long, it raises and leaves its thread running; the garbage collector then
-    calls ``close`` again, with the same effect.
+    takes too long, ``close`` raises, and the producer's thread keeps running. The
+    garbage collector later calls ``close`` again, with the same effect.
     """
     with suppress(KafkaError):
         producer.close(timeout=seconds)

@@ -1,1 +1,1 @@
-"""Extends kafka-python's parts to keep paused partitions out of fetches and polls."""
+"""Extends kafka-python's parts so that fetches and polls leave out paused partitions."""

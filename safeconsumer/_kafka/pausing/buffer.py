@@ -1,9 +1,10 @@
 """
-Keeps the fetched records of a partition that were not delivered yet.
+Keeps a partition's fetched records until they are delivered.
 
-Each ownership's state has one :class:`Buffer`, which ends with the ownership. The
-buffer has, in order: records that were taken out of the open batch, the rest of that
-batch, and later fetch responses ("answers"). The cursor points to the next record:
+Each ownership's state has one :class:`Buffer`, which is discarded when the ownership
+ends. A buffer contains, in order: records that were taken out of the open batch, the
+rest of that batch, and later fetch responses ("answers"). The cursor points to the next
+record:
 
 =====================================  ==============================================
 a drain                                moves the cursor, and in a poll the position
@@ -15,8 +16,8 @@ a seek                                 drops the taken records, and the batch un
                                        continues there
 =====================================  ==============================================
 
-:class:`Buffers` has the buffers that are not empty. These wait for their turn in a
-drain, except the buffers of quiet partitions, which are parked.
+:class:`Buffers` keeps the buffers that are not empty. They wait for their turn in a
+drain, except that the buffers of quiet partitions are parked.
 """
 
 import struct
@@ -31,10 +32,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._interrupts import is_from_handler
 
-# Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
-# base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
-# record count int32 at 57. The length counts the bytes after its field, from byte 12
-# on.
+# Layout of a record batch, see https://kafka.apache.org/documentation/#recordbatch:
+# base offset int64, length int32, leader epoch int32, magic int8 at 16, ..., record
+# count int32 at 57. The length counts the bytes after its field, from byte 12 on.
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT, _HEAD, _MAGIC_AT, _COUNT_AT = 8, 12, 16, 57
 _BATCH_HEAD = 61
@@ -50,18 +50,18 @@ The partition, and the numbers of discarded records (None if unknown) and bytes.
 
 class Buffer:
     """
-    The records that were fetched in one ownership of a partition, and the cursor.
+    The records that were fetched in one ownership of a partition, and a cursor.
 
     Thread rules: only the polling thread uses this object.
 
     Attributes:
-        taken: the records that were taken out of batches and are not forgotten yet.
+        taken: the records that were taken out of batches and not removed yet.
         at: the cursor, as an index into ``taken``.
         batch: upstream's object that reads the open batch; None if no batch is open.
-        data: the bytes of the answer that has the open batch.
-        answers: the answers after the one with the open batch.
+        data: the bytes of the answer that the open batch belongs to.
+        answers: the answers that follow the one with the open batch.
         size: the size of the buffer, in bytes, when it was parked.
-        moves: how often seeks had moved the position when the batch was opened.
+        moves: the position's number of moves when the batch was opened.
     """
 
     def __init__(self) -> None:
@@ -72,13 +72,14 @@ class Buffer:
         self.answers: deque[CompletedFetch] = deque()
         self.size = 0
         self.moves = 0
-        # The positions before and after the taken records, and the leader epoch after them.
+        # The offsets before and after the taken records, and the leader epoch of the
+        # end.
         self._start = self._end = 0
         self._epoch = -1
 
     @property
     def is_open(self) -> bool:
-        """Whether a record may follow before the next answer is opened."""
+        """Whether a taken record or the open batch remains after the cursor."""
         return self.batch is not None or self.at < len(self.taken)
 
     @property
@@ -87,7 +88,7 @@ class Buffer:
         return not self.answers and not self.is_open
 
     def open(self, batch: Any, data: bytes | memoryview, moves: int) -> None:  # noqa: ANN401 - upstream's
-        """Make this the open batch; the taken records stay if the batch continues them."""
+        """Set the open batch; keep the taken records if the batch continues after them."""
         begin = batch.next_fetch_offset
         if moves != self.moves or begin != self._end:
             self._begin_at(begin, moves)
@@ -99,9 +100,9 @@ class Buffer:
 
         Args:
             offset: the offset of the position.
-            moves: how often seeks have moved the position. After a seek the taken
-                records are dropped; the open batch stays only if it continues at the
-                offset.
+            moves: the position's number of moves. If the position was moved, the taken
+                records are dropped, and the open batch is kept only if it continues at
+                the offset.
         """
         if moves != self.moves or not self._start <= offset <= self._end:
             self._begin_at(offset, moves)
@@ -111,14 +112,14 @@ class Buffer:
             self.at = bisect_left(self.taken, offset, key=_offset)
 
     def forget(self, offset: int, moves: int) -> None:
-        """Set the cursor to the position; forget the delivered records before it."""
+        """Set the cursor to the position, and remove the delivered records before it."""
         self.move_cursor(offset, moves)
         rest = self.taken[self.at :]
-        # The order matters, because a signal handler may raise in between.
+        # These steps are in this order because a signal handler may raise between them.
         self._start, self.at, self.taken = offset, 0, rest
 
     def _begin_at(self, offset: int, moves: int) -> None:
-        self._end = -1  # set first: after an interrupt the next call redoes everything
+        self._end = -1  # set first, so after an interrupt the next call starts over
         self.taken, self.at, self._epoch = [], 0, -1
         if self.batch is not None and self.batch.next_fetch_offset != offset:
             self.close_batch()
@@ -127,13 +128,14 @@ class Buffer:
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """
-        Return up to this many records from the cursor on, moving the cursor past them.
+        Return up to ``most`` records from the cursor on, and move the cursor past them.
 
-        Deserializers run in this call. If a signal handler has interrupted the last
-        take, the batch may not continue after the last record, and is then discarded.
+        Deserializers run in this call. If a signal handler has interrupted the previous
+        call, the batch may not continue directly after the last taken record; if so, it
+        is discarded.
 
         Raises:
-            Exception: the batch's error, or a signal handler's exception immediately.
+            Exception: the batch's error, or a signal handler's exception.
         """
         if self.at < len(self.taken):
             records = self.taken[self.at : self.at + most]
@@ -150,11 +152,13 @@ class Buffer:
         records: list[ConsumerRecord] = batch.take(most)
         error = batch._next_inline_exception
         if error is not None and is_from_handler(error):
-            raise error  # immediately, not in the next call
-        # The end is that of the returned records. Before an error, a decoder may have
-        # counted a record that it did not return, or not counted one that it returned.
+            raise error  # raised immediately, not in the next call
+        # The end is the offset after the returned records. Before an error, a decoder
+        # may have counted a record that it did not return, or not counted one that it
+        # returned.
         end = batch.next_fetch_offset if error is None else records[-1].offset + 1
-        # The end is -1 until the rest is done, so an interrupt causes a new fetch.
+        # self._end is -1 until the other attributes are set, so an interrupt in between
+        # causes a new fetch.
         self._end = -1
         self.taken = [*self.taken, *records] if self.taken else records
         self._epoch = batch.leader_epoch
@@ -168,8 +172,8 @@ class Buffer:
         Return the position at the cursor.
 
         Args:
-            position: the previous position; its epoch stays if an answer had no
-                records.
+            position: the previous position; its leader epoch is kept if an answer had
+                no records.
         """
         offset, epoch = self._end, self._epoch
         if self.at < len(self.taken):
@@ -179,22 +183,22 @@ class Buffer:
             offset, "", epoch if epoch >= 0 else position.leader_epoch
         )
 
-    # ------------------------------------------------------------ thrown away
+    # ------------------------------------------------------------ discarding data
 
     def close_batch(self) -> None:
-        """Discard the rest of the batch, which is fetched again."""
+        """Discard the rest of the open batch, so that it is fetched again."""
         batch, self.batch, self.data = self.batch, None, b""
         if batch is not None:
             batch.drain()
 
     def close_open(self) -> None:
-        """Discard everything except the answers that were not opened yet."""
+        """Discard everything but the answers that were not opened yet."""
         self._start = self._end
         self.taken, self.at = [], 0
         self.close_batch()
 
     def purged(self, tp: TopicPartition) -> list[Purged]:
-        """Discard everything; return the sizes of the discarded data."""
+        """Discard everything; return the discarded numbers of records and bytes."""
         found: list[Purged] = []
         if self.is_open:
             found.append((tp, self._records_left(), self._open_bytes()))
@@ -207,8 +211,8 @@ class Buffer:
         """
         Return the size of the buffer in bytes.
 
-        An answer counts with all bytes received from the broker until its last record
-        is read. Keys and values of records that were put back count in addition.
+        All bytes of an answer, as received from the broker, count until its last record
+        is read. The keys and values of records that were put back count in addition.
         """
         return self._open_bytes() + sum(map(_size_of_answer, self.answers))
 
@@ -227,16 +231,17 @@ class Buffer:
 
 class Buffers:
     """
-    The buffers that are not empty: those that wait for a drain, and the parked ones.
+    All buffers that are not empty: those that wait for a drain, and the parked ones.
 
-    No fetch is sent for the partitions of these buffers.
+    The partitions of these buffers are not fetched.
 
     Args:
         max_bytes: the maximum number of parked bytes.
 
     Attributes:
-        waiting: the buffers that wait, by partition, in the order of their turns.
-        parked: the buffers of quiet partitions, the oldest first.
+        waiting: the buffers that wait for a drain, by partition, in the order of their
+            turns.
+        parked: the buffers of quiet partitions, the longest parked first.
 
     Thread rules: only the polling thread changes the buffers; any thread may read.
     """
@@ -252,7 +257,7 @@ class Buffers:
     def add_answer(
         self, tp: TopicPartition, buffer: Buffer, answer: CompletedFetch
     ) -> None:
-        """Add an answer to a buffer; a parked buffer becomes the newest one."""
+        """Add an answer to a buffer; a parked buffer then counts as parked just now."""
         buffer.answers.append(answer)
         if tp in self.parked:
             self.park(tp, buffer)
@@ -266,14 +271,14 @@ class Buffers:
         self.waiting = {**buffers, **rest}
 
     def park(self, tp: TopicPartition, buffer: Buffer) -> None:
-        """Park the buffer of a quiet partition as the newest one."""
+        """Park the buffer of a quiet partition, at the end of the parked ones."""
         buffer.size = buffer.count_bytes()
         self.parked.pop(tp, None)
         self.parked[tp] = buffer
         self.waiting.pop(tp, None)
 
     def resume(self, quiet: AbstractSet[TopicPartition]) -> None:
-        """Move the parked buffers of partitions that flow now to the front."""
+        """Move parked buffers whose partitions are no longer quiet to the front."""
         if self.parked.keys() <= quiet:
             return
         parked = tuple(self.parked.items())
@@ -296,7 +301,7 @@ class Buffers:
 
     def drop_excess(self) -> dict[TopicPartition, int]:
         """
-        Discard the oldest parked data until the rest is within the limit.
+        Discard the buffers parked longest, until the rest is within the limit.
 
         Returns:
             The number of discarded bytes, by partition.
@@ -316,7 +321,7 @@ class Buffers:
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
-    """Discard an answer; return its sizes."""
+    """Discard an answer; return its numbers of records and bytes."""
     tp, data = answer.topic_partition, answer.partition_data.records or b""
     if answer.metric_aggregator:
         answer.metric_aggregator.record(tp, 0, 0)
@@ -325,13 +330,14 @@ def drop_answer(answer: CompletedFetch) -> Purged:
 
 def _count_records(data: bytes | memoryview) -> int | None:
     """
-    Count the records in the batches of one answer, from the headers of the batches.
+    Count the records in the batches of one answer, according to the batch headers.
 
-    Only discarded answers are counted; counting takes as long as reading one record.
+    Only discarded answers are counted; counting takes about as long as reading one
+    record.
 
     Returns:
-        The number, with control records and records below the fetch offset; None if a
-        batch of an old format (before Kafka 0.11) has no count.
+        The number, including control records and records below the fetch offset; None
+        if a batch of an old format (before Kafka 0.11) has no count.
     """
     total, at = 0, 0
     while at + _BATCH_HEAD <= len(data):

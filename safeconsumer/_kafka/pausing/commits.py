@@ -1,4 +1,4 @@
-"""Defines offsets to commit, with the ownerships in which the commit was requested."""
+"""Defines the offsets of a commit, with the ownerships in which it was requested."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,34 +42,34 @@ def _ignore_result(sent: Iterable[TopicPartition], *, is_done: bool) -> None:
 
 class OwnedOffsets(Offsets):
     """
-    Offsets to commit, and the ownerships in which the commit was requested.
+    The offsets of a commit, and the ownerships in which it was requested.
 
-    Upstream treats this object as a plain dict and passes it from the call to the
-    request. In between, upstream may look up the coordinator, or retry for
-    ``request_timeout_ms``, and a partition may depart, be read by other members, and
-    return.
+    Upstream treats this object as a plain dict, and passes it on from the program's
+    call to the request. In between, upstream may look up the coordinator, or retry for
+    ``request_timeout_ms``. During that time a partition may be revoked, be read by
+    other members, and be assigned again.
 
     Attributes:
         states: upstream's state object of each ownership.
-        is_given_up: whether the commit's call was interrupted, so that the commit is
-            not sent.
-        is_of_worker: whether the commit comes from the worker or pump that has the
+        is_given_up: whether the call that commits was interrupted, so that the commit
+            must not be sent any more.
+        is_of_worker: whether the commit comes from the worker or pump that uses the
             consumer.
-        is_implicit: whether the consumer has collected the offsets because the program
-            named none.
-        is_journaled: whether the commit is in a journal.
-        note: the text with which the commit's metadata names the journal; "" without a
-            journal.
-        answered: a function that reports the sent partitions and the result to the
-            journal, if there is one.
+        is_implicit: whether the consumer has collected the offsets, because the program
+            specified none.
+        is_journaled: whether the commit was written to a journal.
+        note: the text that refers to the journal, for the commit's metadata; "" without
+            a journal.
+        answered: a function that reports which partitions were sent, and the result, to
+            the journal, if there is one.
 
     Args:
         offsets: the offsets.
         assigned: the assigned partitions.
-        generation: upstream's object of this generation; until the next generation
+        generation: upstream's object for this generation; until the next generation
             starts, no other member gets a revoked partition.
-        revoked: the revoked partitions, either those of the listener's current call or
-            those whose records a worker has finished.
+        revoked: revoked partitions that may still be committed: those of the listener's
+            current call, and those that a worker has drained.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class OwnedOffsets(Offsets):
         revoked: States,
     ) -> None:
         super().__init__(offsets)
-        # The IO thread may remove assigned partitions in the meantime.
+        # The IO thread may remove assigned partitions at any time.
         found = {tp: assigned.get(tp) or revoked.get(tp) for tp in self}
         self.states: States = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = frozenset(revoked)
@@ -91,24 +91,24 @@ class OwnedOffsets(Offsets):
         self.answered: Callable[..., None] = _ignore_result
 
     def without_metadata(self) -> Offsets:
-        """Return the offsets for which the program gives no metadata; these get the note."""
+        """Return the offsets to which the note is added, because they have no metadata."""
         if not self.note:
             return {}
         return {tp: one for tp, one in self.items() if not one.metadata}
 
     def metadata_sizes(self) -> tuple[int, int]:
-        """Return the sizes in bytes of the note and of all metadata in :meth:`with_note`."""
+        """Return the size of the note, and of all metadata with the note, in bytes."""
         note, count = len(self.note.encode()), len(self.without_metadata())
         others = sum(len(one.metadata.encode()) for one in self.values())
         return note if count else 0, note * count + others
 
     @property
     def is_collected(self) -> bool:
-        """Whether the program named no offsets; those of deleted topics may be dropped."""
+        """Whether the program did not specify the offsets, so that some may be left out."""
         return self.is_implicit or self.is_of_worker
 
     def leave_out(self, is_missing: Callable[[str], bool]) -> bool:
-        """Remove the offsets of missing topics, if the program has not named them."""
+        """Remove the offsets of missing topics, unless the program has specified them."""
         missing = [tp for tp in self if self.is_collected and is_missing(tp.topic)]
         for tp in missing:
             del self[tp]
@@ -116,30 +116,31 @@ class OwnedOffsets(Offsets):
 
     @contextmanager
     def with_note(self) -> Iterator[None]:
-        """Use the note as metadata in the block where the program gives none."""
+        """Use the note, in the ``with`` block, for offsets without metadata."""
         bare = self.without_metadata()
         for tp, one in bare.items():
             self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
         try:
             yield
         finally:
-            # Offsets of deleted topics may have been removed in the block.
+            # The block may have removed offsets of deleted topics.
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Let a copy of the offsets, such as a callback makes, be a plain dict."""
+        """Make a copy of the offsets, for example in a callback, a plain dict."""
         return dict, (dict(self),)
 
     def refuse_deleted(
         self, assigned: States, newest_id: Callable[[str], UUID | None]
     ) -> NotOwnedError | None:
         """
-        Return the error if an offset belongs to a topic that was deleted since.
+        Return an error if an offset belongs to a topic that has been deleted.
 
-        An offset belongs to a deleted topic if the topic was recreated after the
-        commit's call, or if the new topic was not read up to the offset, because a
-        program may derive the commit from its records of the old topic. A commit whose
-        offsets the program has not named only loses such offsets.
+        An offset belongs to a deleted topic if the topic was recreated after the commit
+        was requested. It also does if the new topic was not read up to the offset,
+        because the program may have derived the offset from records of the old topic.
+        If the program has not specified the offsets, these offsets are only removed
+        from the commit.
 
         Args:
             assigned: the currently assigned partitions.
@@ -167,11 +168,11 @@ class OwnedOffsets(Offsets):
         self, assigned: States, delivered: Callable[[OwnedPartitionState], Any]
     ) -> NotOwnedError | None:
         """
-        Return the error if the commit would undo an operator's reset.
+        Return an error if the commit would undo an operator's reset.
 
-        In an ownership that a reset started, an offset must lie between the target and
-        the delivered position until the program seeks. Any other offset is older than
-        the reset, perhaps from another thread of the program.
+        If a reset started the ownership, an offset must lie between the reset's target
+        and the delivered position, until the program calls ``seek()``. Any other offset
+        was determined before the reset, perhaps by another thread of the program.
 
         Args:
             assigned: the currently assigned partitions.
@@ -191,12 +192,12 @@ class OwnedOffsets(Offsets):
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
-        Return the error if the member does not own a partition, or no longer owns it.
+        Return an error if the member does not own a partition, or no longer owns it.
 
         Args:
             assigned: the currently assigned partitions.
-            generation: upstream's object of the current generation; in a lost
-                generation no partition is owned.
+            generation: upstream's object for the current generation; if the generation
+                is lost, no partition is owned.
         """
         is_lost = generation.is_lost()
         owned = {tp for tp, state in self.states.items() if assigned.get(tp) is state}

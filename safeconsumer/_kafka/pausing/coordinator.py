@@ -1,4 +1,4 @@
-"""Extends upstream's group coordinator, so that no join is forgotten or unreported."""
+"""Extends upstream's group coordinator, so that no join is lost or goes unreported."""
 
 from __future__ import annotations
 
@@ -62,18 +62,19 @@ LONGEST_LEAVING_MS = 3000
 The longest time that leaving a group may take, in milliseconds.
 """
 
-# The member id that upstream passes for a member without a generation.
+# The generation and member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
 
 
 class Joined(NamedTuple):
     """
-    A join that has succeeded on the wire and waits for a ``poll`` to apply it.
+    A join for which SyncGroup has succeeded, and which the next ``poll`` will apply.
 
     Attributes:
-        generation: upstream's object, which is replaced when the membership changes.
+        generation: upstream's generation object, which is replaced when the membership
+            changes.
         assignment: the encoded assignment from SyncGroup's response.
-        at: the time of the success, in seconds on the monotonic clock.
+        at: the time at which SyncGroup succeeded, in seconds on the monotonic clock.
     """
 
     generation: object
@@ -86,32 +87,32 @@ class Joined(NamedTuple):
         """
         Return whether the join can still be applied.
 
-        A heartbeat since then would have shown that the generation has ended, unless no
-        heartbeat got through.
+        If the generation had ended, the response to a heartbeat would have shown it,
+        unless no heartbeat has succeeded since.
         """
         silent = time.monotonic() - max(self.at, last_heartbeat)
         return self.generation is generation and silent < session_timeout
 
     async def answer(self) -> bytes:
-        """Return the assignment of SyncGroup's response again."""
+        """Return the assignment from SyncGroup's response again."""
         return self.assignment
 
 
 class PauseSafeCoordinator(ConsumerCoordinator):
     """
-    Joins, commits and sends heartbeats for one member, and keeps its pauses in joins.
+    Joins, commits and sends heartbeats for one member; its pauses survive joins.
 
-    Each method extends upstream's, and its docstring describes the difference from
-    3.0.12. ``design/joins.md`` lists all differences.
+    Each method extends upstream's method, and its docstring describes the differences
+    from 3.0.12. ``design/joins.md`` lists all differences.
 
     Thread rules: ``poll`` and ``need_rejoin`` run on the polling thread, and the
     coroutines on the IO thread, where the user's rebalance listener runs, too.
 
     Attributes:
-        handover: the object that hands pauses over in joins; None if no pause is handed
-            over.
+        handover: the object that hands pauses over in joins; None if pauses are not
+            handed over.
         before_join: a function that is called on the polling thread before each join.
-        losses: how often the generation was lost.
+        losses: how many times the generation was lost.
     """
 
     coordinator_id: int | str | None  # upstream's
@@ -121,7 +122,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.prepare()
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
-        """Make this class's attributes; ``wakeup`` interrupts the waits of :meth:`poll`."""
+        """Set this class's attributes; ``wakeup`` interrupts the waits of :meth:`poll`."""
         self._is_leaving = False  # whether a separate connection is leaving the group
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
@@ -143,37 +144,39 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._owned: States = {}
         self._revoking: States = {}
         self._drained: States = {}
-        # The ownerships at the time of upstream's pending offset requests.
+        # The ownerships for which upstream's pending requests for offsets were sent.
         self._owned_when_asked: Owned | None = None
-        # The held partitions whose commits were last requested, and that request.
+        # The quiet partitions whose committed offsets were last requested, and that
+        # request.
         self._quiet_when_asked: frozenset[TopicPartition] | None = None
         self._held_question = Future().success(None)
         self._is_committed_elsewhere = False
-        # The time of the last request for the coordinator.
+        # The time of the last FindCoordinator request.
         self._coordinator_asked_at = -math.inf
-        # The time at which the coordinator last refused a join or request.
+        # The time at which the coordinator last refused a join or another request.
         self._refused_at = -math.inf
-        self._join_of_poll: Future | None = None  # done when the join of a poll ends
+        self._join_of_poll: Future | None = None  # done when the join in progress ends
         # A future that is done when the listener has handled a loss within a join.
         self._listener_of_loss: Future | None = None
-        # A future that is done when the ids for which a commit waits have arrived.
+        # A future that is done when the topic ids that a commit waits for have arrived.
         self._id_request = Future().success(None)
 
     # ------------------------------------------------------------ polling
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, and set positions; return False if the poll must repeat that first.
+        Join, and set positions; return False if the poll must do so again first.
 
-        The result is also False if a connection broke or a broker did not respond. A
-        member that subscribed to a pattern requests metadata before it joins; if that
-        fails, upstream raises in a program that can only poll again. A refused login
-        raises.
+        The result is also False if a connection broke or a broker did not respond.
+        Upstream raises, for example, if a member that subscribed to a pattern cannot
+        get the metadata that it needs for a join, although the program can only poll
+        again. If authentication fails, this method raises.
 
         Raises:
             Exception: a callback of ``commit_async`` has raised it.
-            FencedInstanceIdError: on every call, once another member has taken over the
-                ``group_instance_id`` of this member.
+            FencedInstanceIdError: another member has taken over the
+                ``group_instance_id`` of this member; from then on, every call raises
+                this error.
         """
         if self._fencing_error is not None:
             raise FencedInstanceIdError(
@@ -181,9 +184,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             ) from self._fencing_error
         try:
             if self._join_of_poll is not None:
-                # A signal handler ended the poll of this join. Upstream regards the
-                # join as complete when its listener starts, and would deliver records
-                # of partitions in which the listener is about to seek.
+                # A signal handler has ended the poll that started this join. Upstream
+                # regards the join as complete as soon as the listener starts. It would
+                # deliver records of partitions in which the listener is about to seek.
                 timer = Timer(timeout_ms)
                 if not self._run(self._wait_for_join, timeout_ms):
                     return False
@@ -200,12 +203,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._raised_by_callback = None
             self.ledger.deliver()
-        # Upstream regards a dropped join as complete.
+        # Upstream regards a join as complete even if it was dropped.
         waits = self.rejoining and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
     def ensure_coordinator_ready(self, timeout_ms: float | None = None) -> bool:
-        """Find the coordinator; if it is known, the ``poll`` waits for no other thread."""
+        """Find the coordinator. If it is known, ``poll`` does not wait for another thread."""
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):
             return True
@@ -218,7 +221,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions.
 
-        Upstream sends a new request after each wait, until the time is over. Here a
+        Upstream sends a new request after each wait, until the timeout. In this class a
         separate task sends the request, and continues if the ``poll`` is woken.
         """
         is_done: bool = self._run(self._refresh_committed_offsets, timeout_ms)
@@ -233,13 +236,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
-        # Like upstream's method with the caller's name, but a poll can be woken.
+        # Like upstream's method that has the caller's name, except that a poll can be
+        # woken.
         return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
-        # Brokers report a failed coordinator until they notice the failure. Upstream
-        # asks for the coordinator, cannot connect, and asks again immediately, 240
-        # times a second.
+        # Until brokers notice that a coordinator has failed, they still name it.
+        # Upstream requests the coordinator, cannot connect, and repeats this
+        # immediately, 240 times a second.
         await self._back_off(self._coordinator_asked_at)
         self._coordinator_asked_at = time.monotonic()
         return await super()._send_group_coordinator_request()
@@ -253,14 +257,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
 
     async def _back_off(self, since: float) -> None:
-        # Upstream also waits after a refusal, but not beyond the end of its poll.
+        # Upstream also waits after a refusal, but only until the end of its poll.
         backoff: float = self.config["retry_backoff_ms"] / 1000
         due = since + backoff - time.monotonic()
         if due > 0:
             await self._net.sleep(due)
 
     def _maybe_auto_commit_offsets_sync(self, timeout_ms: float | None = None) -> None:
-        # Upstream logs every exception, even a signal handler's.
+        # Upstream would log every exception, even a signal handler's.
         if not self.config["enable_auto_commit"]:
             return
         consumed = self._subscription.all_consumed_offsets()
@@ -280,9 +284,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return the seconds until the next ``poll`` is due, never less than a backoff.
 
-        Upstream returns 0 if the response to a heartbeat is missing when the next one
-        is due, and its consumer then calls this thousands of times a second. Heartbeats
-        need no ``poll``.
+        If a heartbeat is due before the previous one was answered, upstream returns 0,
+        and its consumer calls this method thousands of times a second. Heartbeats do
+        not depend on ``poll``.
         """
         backoff: float = self.config["retry_backoff_ms"] / 1000
         seconds: float = super().time_to_next_poll()
@@ -292,7 +296,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             super()._invoke_completed_offset_commit_callbacks()
         except RetriableError as error:
-            # For example, the callback raised a commit's error.
+            # The callback may, for example, have raised the commit's error.
             self._raised_by_callback = error
             raise
 
@@ -301,8 +305,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Return whether a join is needed, or is in progress and not applied yet.
 
         Upstream checks only the reasons to *start* a join, and forgets a join that
-        outlasts its ``poll``. The member then keeps the old assignment without
-        heartbeats.
+        takes longer than its ``poll``. The member would then keep the old assignment,
+        but send no heartbeats.
         """
         if super().need_rejoin():
             return True
@@ -314,10 +318,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
         """
-        Join; call ``before_join`` before a join starts, even during a poll.
+        Join. Call ``before_join`` before a join starts, even during a poll.
 
-        If ``before_join`` raises, the ``poll`` ends without records, but still counts
-        for ``max_poll_interval_ms``.
+        If ``before_join`` raises, the ``poll`` returns no records, but still counts as
+        a poll for ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -328,10 +332,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def ensure_active_group_async(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, after the join of an earlier ``poll`` has ended.
+        Join, but first wait until the join of an earlier ``poll`` has ended.
 
-        A signal handler's exception ends a poll, but not the poll's coroutine. Two
-        coroutines would apply the same join twice, and call the listener twice.
+        If a signal handler raises, the poll ends, but the poll's coroutine continues.
+        Two coroutines would apply the same join twice, and call the listener twice.
         """
         if self._join_of_poll is not None:
             timer = Timer(timeout_ms)
@@ -359,12 +363,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
-        """Count the loss; an unchanged count means that no partition was lost."""
+        """Count the loss. As long as the count is unchanged, no partition was lost."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def coordinator_dead(self, error: object) -> None:
-        """Look up the coordinator again; a new one may accept other commit metadata."""
+        """Discard the coordinator; a new one may accept different commit metadata."""
         super().coordinator_dead(error)
         self._notes.forget()
 
@@ -382,7 +386,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Return whether heartbeats continue, as they do for a join not applied yet."""
+        """Return whether to send heartbeats; also True for a join that is not applied yet."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -398,14 +402,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._refused_at = time.monotonic()
             raise
         except InconsistentGroupProtocolError:
-            # The broker compared the protocol with that of an ended membership.
+            # The broker compared the protocols with those of a membership that has
+            # ended.
             if self._generation.is_lost():
                 raise UnjoinedGroupException from None
             raise
-        if self._generation.is_lost():  # by unsubscribe() and subscribe(), for example
+        if self._generation.is_lost():  # for example by unsubscribe()
             raise UnjoinedGroupException
         with self._lock:
-            # A later request to rejoin concerns this new generation.
+            # Any later request to rejoin concerns this new generation.
             self.rejoin_needed = False
             self._joined = Joined(self._generation, assignment, time.monotonic())
         self._enable_heartbeat()
@@ -413,10 +418,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def group_protocols(self) -> list[tuple[str, ConsumerProtocolSubscription]]:
         """
-        Return the protocols of a join, which claim only partitions that are owned now.
+        Return the protocols for a join, which claim only currently owned partitions.
 
         Upstream's cooperative assignor also claims the partitions of a lost membership.
-        A leader would give these back while their current owner still reads them.
+        A leader would assign these to this member while their current owner still reads
+        them.
         """
         owned = self._subscription.assigned_partitions()
         offered: list[tuple[str, ConsumerProtocolSubscription]] = (
@@ -433,9 +439,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return offered
 
     async def _lose_stale_assignment(self) -> None:
-        # The membership was lost *within* a join. Upstream prepares a join only once,
-        # so positions would survive although other members may have owned the
-        # partitions.
+        # Handles a membership that was lost *during* a join. Upstream prepares a join
+        # only once, so the old positions would be kept although other members may have
+        # owned the partitions since.
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
@@ -452,7 +458,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @contextmanager
     def _assigning_because(self, cause: Cause) -> Iterator[None]:
-        # The block changes the assignment for a cause other than a completed join.
+        # Sets the cause that is reported if the ``with`` block changes the assignment.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
         try:
@@ -466,9 +472,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Leave the group within 3 s; during a join, on a separate connection.
 
-        A broker answers the requests of a connection in order, and answers JoinGroup
-        when the slowest member has joined. On the same connection, LeaveGroup would
-        wait for JoinGroup's response, while the group waits for this member.
+        A broker answers the requests on a connection in order, and answers JoinGroup
+        only when the slowest member has joined. On the same connection, LeaveGroup
+        would wait for the response to JoinGroup, and the group would wait for this
+        member.
         """
         limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
         timeout_ms = min(limit, LONGEST_LEAVING_MS)
@@ -495,20 +502,21 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        # The consumer's holds end after this.
+        # The consumer's holds end after it has closed.
         with self._assigning_because(Cause.PASSING):
             await super()._on_close_prepare_async()
 
     def _lose_assignment_of_missed_generation(self, generation: int) -> None:
-        # This member missed a generation because its SyncGroup was refused or cut off:
-        # 1. before that generation, an eager member gave up all its partitions;
-        # 2. in that generation, other members may have owned these partitions, and
+        # If this member has missed a generation because its SyncGroup was refused or
+        # cut off:
+        # 1. an eager member gave up all its partitions before that generation;
+        # 2. in that generation, other members may have owned these partitions and
         #    committed;
-        # 3. upstream keeps the positions of partitions that come back, so this member
-        #    would continue at its old positions, and commit them over the others' offsets.
-        # A cooperative member claims its partitions when it joins, so no other member
-        # gets these partitions. A broker may give a follower that joins again the same
-        # generation.
+        # 3. upstream keeps the positions of partitions that are assigned again, so this
+        #    member would continue at its old positions, and overwrite the others'
+        # commits. A cooperative member claims its partitions when it joins, so no other
+        # member gets them. A broker may return the same generation to a follower that
+        # joins again.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation
@@ -520,12 +528,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 self._subscription.assign_from_subscribed([])
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
-        """Join, or apply a join that has succeeded since the last ``poll``."""
+        """Join, or apply a join whose SyncGroup has succeeded since the last ``poll``."""
         joined = self._joined
         task = self._join_task
         if joined is not None and task is not None and task.is_done:
-            # Upstream ignores a finished task and would join once more, so a member
-            # that polls briefly and rarely would never complete a join.
+            # Upstream ignores a finished task and would join again, so a member that
+            # polls briefly and rarely would never complete a join.
             if not self.rejoin_needed and joined.is_current(
                 self._generation,
                 self.heartbeat.last_receive,
@@ -537,7 +545,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             done: bool = await super().join_group_async(timeout_ms)
         finally:
-            # Wait for the listener, as upstream does before a join.
+            # Waits for the listener, as upstream does before a join.
             if self._listener_of_loss is not None:
                 await self._listener_of_loss
         return done
@@ -550,15 +558,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.handover is not None:
             self.handover.before_join()
         try:
-            # A wake-up must not shorten the wait for the commit.
+            # A wake-up must not cut off the wait for the commit.
             if self._waking.is_asked:
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
             with self._assigning_because(cause), self._waking.unwakeable():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
-            # A listener raised. Upstream has already revoked the partitions, and would
-            # not join if the program undoes the change of topics that caused the join.
+            # A listener has raised. Upstream has already revoked the partitions, and
+            # would not join if the program then undid the change of topics that caused
+            # the join.
             self.request_rejoin()
             raise
         finally:
@@ -577,7 +586,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        # A response after SyncGroup's may have ended the membership.
+        # A response that arrived after SyncGroup's may have ended the membership.
         is_over = generation < 0 or not member_id
         if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
@@ -605,10 +614,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _note_drained(self) -> None:
         # 1. A cooperative join revokes partitions; the next join assigns them.
-        # 2. In between, a worker finishes and commits the records of these partitions
-        #    (before_join).
-        # 3. This member joins, and another owns the partitions from the next generation
-        #    on.
+        # 2. In between, in before_join(), a worker finishes and commits the records of
+        #    these partitions.
+        # 3. This member joins. From the next generation on, other members own the
+        #    partitions.
         is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
         if is_cooperative and self.before_join is not None:
             now = self._subscription.assignment
@@ -617,28 +626,28 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             }
 
     def note_partitions(self) -> None:
-        """Let the subscription record the partitions of its topics, if these are known."""
+        """Make the subscription record its topics' partitions, as far as they are known."""
         self._subscription.note_partitions(self._known_partitions())
 
     def skip_no_record(self) -> None:
-        """Skip no unread record from now on; see the subscription's method."""
+        """From now on do not skip unread records; see the subscription's method."""
         self._subscription.skip_no_record(self._known_partitions())
 
     def _known_partitions(self) -> Mapping[str, Collection[int]]:
-        # The leader records the partitions that it has assigned, because another join
-        # will assign the partitions that its metadata has gained since.
+        # The leader returns the partitions that it has assigned. Its metadata may have
+        # gained partitions since, which another join will assign.
         assigned = self._assignment_snapshot
         known: Mapping[str, Collection[int]]
         known = self._metadata_snapshot if assigned is None else assigned
         return known
 
     def note_answer(self, *, is_of_all: bool) -> None:
-        """Let the subscription note the topics that a metadata response lacks."""
+        """Make the subscription record which topics are missing in a metadata response."""
         self._subscription.note_answer(self._metadata_snapshot, is_of_all=is_of_all)
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
-        # Returns whether the assignment has topics that are no longer subscribed. Added
-        # topics need another join, which upstream starts on its own.
+        # Returns whether the assignment includes topics that are no longer subscribed
+        # to. For added topics upstream starts another join on its own.
         current = self._subscription.subscription
         if current is None:
             return True
@@ -648,10 +657,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return any(tp.topic not in current for tp in assigned)
 
     def _drop_join(self) -> None:
-        # The subscription or the membership of this join has ended. Other members own
-        # the old partitions now, so until the next join completes, no partition may
-        # flow, and no commit may use the generation just joined. This member is still
-        # joining, and does not prepare the next join again.
+        # The subscription or the membership for which this member joined has ended.
+        # Other members own the old partitions now. Until the next join completes, no
+        # partition may be delivered, and no commit may use the new generation. The
+        # member therefore stays in the state of joining, so that it does not prepare
+        # the next join again.
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
@@ -667,7 +677,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             # The membership that sent the heartbeat has ended.
             if member != self._generation.member_id:
                 raise UnknownMemberIdError from error
-            self._fencing_error = error  # upstream would only stop sending heartbeats
+            self._fencing_error = error  # upstream would only stop the heartbeats
             raise
 
     # ------------------------------------------------------------ commits
@@ -678,11 +688,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         callback: Callable[[Offsets, object], object] | None = None,
     ) -> Future:
         """
-        Commit, and pass the result to the callback and the future.
+        Commit, and pass the result to the callback and to the returned future.
 
-        If the coordinator must be found first, upstream's future is done as soon as the
-        coordinator is found, so a listener that awaits the future continues before the
-        commit is sent.
+        If the coordinator must be found first, upstream's future is already done when
+        the coordinator is found. A listener that awaits the future would continue
+        before the commit is sent.
 
         Raises:
             CommitRefusedError: as :meth:`refuse_other_commit`.
@@ -694,12 +704,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if refusal is None:
             self._journal(commit)
         if refusal is None and not self.coordinator_unknown():
-            # The result is not chained to another future, because an interrupt could
-            # leave that future's lock held.
+            # The result is not chained to another future: if a signal handler raised
+            # while chaining, that future's lock could stay held.
             return self._note_answer(
                 self._do_commit_offsets_async(commit, callback), commit
             )
-        # No other thread has this future yet, so no interrupt can leave its lock held.
+        # No other thread has access to this future yet, so its lock cannot stay held.
         result: Future = self._note_answer(new_future(self._net), commit)
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -729,8 +739,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Commit, and wait for the result.
 
         Raises:
-            NotOwnedError: a partition is not owned, or is no longer owned when the
-                commit is retried.
+            NotOwnedError: a partition is not owned when the commit is requested, or no
+                longer when it is retried.
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
         commit = self._with_ownerships(offsets)
@@ -742,8 +752,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             super().commit_offsets_sync(commit, timeout_ms)
         except BaseException:
-            # After a signal handler's exception, the coroutine would go on and retry
-            # the commit.
+            # If a signal handler raised, the coroutine would continue and retry the
+            # commit.
             commit.is_given_up = True
             raise
 
@@ -755,7 +765,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
         if timeout_ms is not None and doubtful:
-            # In a short poll, the wait for ids would leave no time for the commit.
+            # In a short poll, the wait for topic ids would leave no time for the
+            # commit.
             timeout_ms += PATIENCE * 1000
         try:
             await super()._commit_offsets_sync_async(commit, timeout_ms)
@@ -772,9 +783,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
             if self._revoking and self._subscription.journal is not None:
-                # Commits of the listener may wait for their turn, and start in the
-                # loop's next cycle. After JoinGroup, which follows, the broker would
-                # refuse these commits.
+                # Commits that the listener has requested may wait for their turn, and
+                # start in the loop's next cycle. JoinGroup comes next, after which the
+                # broker would refuse these commits.
                 await self._net.sleep(0)
                 await self._wait_for_commits()
         finally:
@@ -795,20 +806,20 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return commit
 
     def mark_as_worker_commit(self, offsets: Offsets) -> Offsets:
-        """Return the offsets, marked as a commit of the worker or pump."""
+        """Return the offsets, marked as a commit by the worker or pump."""
         commit = self._with_ownerships(offsets)
         commit.is_of_worker = True
         return commit
 
     def refuse_other_commit(self, offsets: object = None) -> None:
         """
-        Refuse a commit that does not come from the worker or pump that has the consumer.
+        Refuse a commit that is not from the worker or pump that uses the consumer.
 
         Only the worker or pump knows which records are finished. An earlier commit that
-        was not sent yet is refused, too, because it could set the offset back.
+        was not sent yet is refused, too, because it could move the group's offset back.
 
         Raises:
-            CommitRefusedError: a worker or pump has the consumer, and did not request
+            CommitRefusedError: a worker or pump uses the consumer, and did not request
                 this commit.
         """
         is_taken = self._subscription.taken_by is not None
@@ -836,7 +847,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return refusal or commit.refusal(subscription.assignment, self._generation)
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
-        # Every commit calls this method: manual, automatic, in a listener, at close().
+        # Every commit passes through this method: manual, automatic, in a listener, in
+        # close().
         offsets = self._with_ownerships(offsets)
         await self._ask_for_ids(offsets)
         if self._subscription.journal is None:
@@ -858,23 +870,24 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
-                # The sender of the commit is no longer a member, or never was one. In
-                # every later poll, upstream would raise the error that this member is
-                # fenced.
+                # The membership for which the commit was sent has ended, or never
+                # existed. Upstream would raise this error in every later poll, as if
+                # the current member were fenced.
                 raise CommitFailedError from error
             raise
         except UnknownTopicOrPartitionError:
-            # Upstream would retry until the end of the call, and a draining worker
-            # until the end of its drain. A starting coordinator may not know a topic
-            # yet, and the metadata may be old, so both must lack the topic. A fetch of
-            # the topic, and a commit of a held partition, request new metadata.
+            # Upstream would retry until the call times out, and a draining worker until
+            # its drain ends. A coordinator that is starting may not know a topic yet,
+            # and the metadata may be out of date, so a topic counts as missing only if
+            # both lack it. A fetch of the topic requests new metadata, and so does a
+            # commit for a held partition.
             if not offsets.leave_out(self._cluster.is_missing):
                 raise
             return await self._send_if_allowed(offsets)
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
-        # Under a subscription, only held partitions whose position moved are in the
-        # commit.
+        # Under a subscription, the commit includes held partitions only if their
+        # positions moved.
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
@@ -882,8 +895,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         await self._wait_briefly(self._id_request)
 
     async def _wait_for_commits(self) -> None:
-        # Commits that wait for ids, or for their turn, started to wait before this
-        # call.
+        # Any commit that waits for topic ids, or for its turn, started to wait before
+        # this call.
         await self._wait_briefly(self._id_request)
         await self._wait_briefly(self._notes.last)
 
@@ -894,9 +907,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit, and wait briefly until all commits requested so far were sent.
+        Commit, and wait briefly until all commits that were requested so far are sent.
 
-        Upstream sends the commits later, for example after ``unsubscribe``, when the
+        Upstream sends commits later, for example only after ``unsubscribe``, when the
         broker refuses them.
         """
         super().maybe_auto_commit_offsets_now()
@@ -909,7 +922,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        # If the program passes on metadata that names an earlier commit, it is removed.
+        # If the program passes on the note of an earlier commit as metadata, the note
+        # is removed.
         for tp, one in commit.items():
             if one.metadata and journal.is_note(one.metadata):
                 commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
@@ -935,11 +949,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> Offsets:
         """
-        Fetch committed offsets, and record in each ownership whether the group has one.
+        Fetch committed offsets; record for each ownership whether the group has one.
 
-        Upstream keeps a request that outlasts its poll, for hours and across
-        generations. In this class a change of ownerships, or a commit of one of the
-        request's partitions, ends the request.
+        If a request takes longer than its poll, upstream may use its response hours and
+        generations later. In this class a request is discarded when ownerships change,
+        or when one of its partitions is committed.
         """
         owned = self.ledger.owned()
         if owned is not self._owned_when_asked:
@@ -968,9 +982,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions to committed offsets; return False if a retry is needed.
 
-        Upstream overwrites a position that was set during the request, even in an
-        ownership that started since. Upstream also drops the leader epoch of the
-        commit, which is needed to detect that a log was truncated (KIP-320).
+        Upstream overwrites a position that was set while the request was in flight,
+        even in a newer ownership. Upstream also drops the commit's leader epoch, which
+        is needed to detect that a log was truncated (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
@@ -994,7 +1008,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                     )
                     subscription.seek(tp, begin)
                     subscription.assignment[tp].committed = committed.offset
-        # Partitions without a committed offset are reset next; the others are fetched.
+        # Partitions without a committed offset are reset next; all others can be
+        # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
 
     def _states_without_position(self) -> dict[TopicPartition, OwnedPartitionState]:
@@ -1010,8 +1025,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _moves_without_position(
         self,
     ) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
-        # Returns the states and their numbers of moves, which differ in another
-        # ownership, and after a position was set or given up.
+        # Returns the states of partitions without a position, and their numbers of
+        # moves. Both reveal a later change: of the ownership, or of the position.
         return {
             tp: (state, state.moves)
             for tp, state in self._subscription.assignment.items()
@@ -1020,10 +1035,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """
-        Return the data with which a producer may commit for this member from now on.
+        Return the data with which a producer can commit for this member.
 
         Raises:
-            CommitRefusedError: a worker or pump makes all commits of the consumer.
+            CommitRefusedError: a worker or pump uses the consumer, and makes all its
+                commits.
         """
         self.refuse_other_commit()
         self._is_committed_elsewhere = True
@@ -1039,7 +1055,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:
-        """Warn about quiet partitions that depart in the block, as a join would warn."""
+        """Warn, as a join does, about quiet partitions that depart in the ``with`` block."""
         self._note_held()
         try:
             yield
@@ -1049,10 +1065,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _ask_about_held(self) -> None:
         """
-        Find out, without waiting, whether the group has offsets of the held partitions.
+        Request, without waiting, the committed offsets of held partitions.
 
-        If the program has set the first positions of the partitions, no other request
-        would find that out, and the result decides if their departure is a warning.
+        If the program has set the first position of a partition itself, nothing else
+        requests its committed offset. Whether there is one determines whether to warn
+        when the partition departs.
         """
         quiet = self.ledger.quiet()
         if quiet is self._quiet_when_asked or not self._skips_uncommitted:
@@ -1065,7 +1082,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for tp in quiet
             if (one := states.get(tp)) is not None and one.has_commit is None
         }
-        # The offsets of these partitions are requested next, to set their positions.
+        # The committed offsets of these partitions will be requested anyway, to set
+        # their positions.
         missing = self._states_without_position().keys() if unknown else frozenset()
         self._quiet_when_asked = None if unknown & missing else quiet
         if asked := unknown - missing:
@@ -1077,7 +1095,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 partitions, self.config["request_timeout_ms"]
             )
         except KafkaTimeoutError:
-            self._quiet_when_asked = None  # the next poll asks again
+            self._quiet_when_asked = None  # the next poll repeats the request
         except KafkaError:
             log.debug(
                 "the committed offsets of held partitions are unknown", exc_info=True
@@ -1085,12 +1103,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @property
     def _skips_uncommitted(self) -> bool:
-        # Whether the next owner starts a partition without a commit at the log's end.
+        # Whether the next owner of a partition without a committed offset starts at the
+        # log's end.
         strategy = self._subscription._default_offset_reset_strategy
         return strategy == OffsetResetStrategy.LATEST and bool(self.group_id)
 
     def _note_held(self) -> None:
-        # ``_held`` keeps the partitions that were given up for an incomplete join.
+        # _held keeps partitions that were given up for a join that has not completed.
         states: States = self._subscription.assignment
         held = {tp: one for tp in self.ledger.quiet() if (one := states.get(tp))}
         self._held = {**self._held, **held}
@@ -1099,7 +1118,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         held, self._held = self._held, {}
         if not self._skips_uncommitted:
             return
-        # Upstream does not change the assignment at close().
+        # Upstream does not clear its assignment in close().
         owned = self.ledger.owned()
         left = [tp for tp, one in held.items() if owned.get(tp) is not one]
         skipped = [tp for tp in left if self.has_commit(held[tp]) is False]

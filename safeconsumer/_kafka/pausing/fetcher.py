@@ -1,4 +1,4 @@
-"""Extends upstream's fetcher to keep quiet partitions' data and purge ended ownerships'."""
+"""Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships' data."""
 
 import math
 from collections import defaultdict
@@ -26,12 +26,13 @@ from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.holds.ownership import Owned
 
-# Bytes, a little more than a full response of the default fetch_max_bytes (50 MiB).
+# In bytes; a little more than a full response with the default fetch_max_bytes (50
+# MiB).
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
-# The longest wait of a fetch while other partitions wait for the ids of their topics,
-# because a broker gets one fetch at a time.
+# A fetch waits at most this long while other partitions wait for the ids of their
+# topics, because a broker gets only one fetch at a time.
 _SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
@@ -44,17 +45,18 @@ class PauseSafeFetcher(Fetcher):
     Differences from upstream 3.0.12, each with a regression test:
 
     - A resumed partition continues in its half-read batch, even if other partitions
-      were read in the meantime; upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with its ownership; responses and buffers of another
-      ownership are dropped, even the responses to fetches in flight.
+      were read in between; upstream waits for a slot that never becomes free.
+    - Each fetch is stamped with its ownership; responses and buffers of any other
+      ownership are dropped, even if the fetch is still in flight when the ownership
+      ends.
     - Each drain uses one snapshot of the quiet partitions.
-    - The size of parked data in bytes is limited.
+    - The total size of parked data is limited.
     - A lifted hold wakes a waiting ``poll``.
     - If a fetch could not be sent to a broker, the next poll sends another one.
 
-    Construct an object like one of upstream's class, or assign this class to the
-    ``__class__`` of upstream's object and call :meth:`prepare`; the object needs a
-    :class:`LedgerSubscription`.
+    Create an object as with upstream's class; or set the ``__class__`` of an object of
+    upstream's to this class, and call :meth:`prepare`. The object's subscription must
+    be a :class:`LedgerSubscription`.
 
     Thread rules: the polling thread calls the methods, except :meth:`wake`, which any
     thread may call, and ``_create_fetch_requests`` and ``_fetchable_partitions``, which
@@ -76,30 +78,32 @@ class PauseSafeFetcher(Fetcher):
         reports_delivery: bool = False,
     ) -> None:
         """
-        Make the attributes that this class needs beyond upstream's.
+        Set the attributes that this class needs in addition to upstream's.
 
         Args:
             parked_max_bytes: how many bytes of quiet partitions' data to keep.
             reports_delivery: whether the polling code calls :meth:`delivered` at the
-                end; otherwise the records of a drain count as delivered immediately.
+                end of a poll. If not, the records of a drain count as delivered
+                immediately.
         """
         self._purged_for: Owned | None = None
         self._is_closed = False
-        # The last fetch of each broker.
+        # The last fetch that was sent to each broker.
         self._last_fetches: dict[Any, StampedOffsets] = {}
         self._subscriptions.ids.in_flight = self._in_flight
-        # Whether fetches leave out a partition that waits for ids.
+        # Whether the last fetches left out partitions that wait for topic ids.
         self._is_waiting = False
         self._next_in_line_exception_metadata: Any  # upstream's
         self.buffers = Buffers(parked_max_bytes)
-        # The partition and offset that a drain reads, and whether a broker refused
-        # these.
+        # The partition and offset that a drain is reading, and whether the broker
+        # returned an error for them.
         self._source: tuple[TopicPartition, int, bool]
         self._reports_delivery = reports_delivery
-        # The partitions without a known leader in the current offset request.
+        # The partitions of the current offset requests that have no known leader.
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when the reset has ended
-        # The cluster's version when positions were last compared with leaders' epochs.
+        # The metadata version for which positions were last compared with leaders'
+        # epochs.
         self._validated_version: int | None = None
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
@@ -115,11 +119,11 @@ class PauseSafeFetcher(Fetcher):
         """
         Drain, send the next fetches, and wait for a response or a lifted hold.
 
-        Unlike in upstream's method, a hold that is lifted or expires ends the wait, even
-        if no fetch is in flight.
+        Unlike in upstream's method, the wait ends when a hold is lifted or expires,
+        even if no fetch is in flight.
         """
         self.wait.begin()
-        if self.wakeup.is_asked:  # the wake-up may precede this wait
+        if self.wakeup.is_asked:  # the wake-up may have come before this wait
             self.wait.end()
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
@@ -131,8 +135,8 @@ class PauseSafeFetcher(Fetcher):
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
         if not waited_on:
-            # Upstream sleeps one backoff and checks again; a resume does not end that
-            # sleep.
+            # Upstream sleeps for one backoff and checks again; a resume does not end
+            # that sleep.
             timeout_ms = _shorter(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
@@ -142,9 +146,9 @@ class PauseSafeFetcher(Fetcher):
 
     def wake(self) -> None:
         """
-        End the wait of :meth:`fetch_records`, if one is under way.
+        End the current wait of :meth:`fetch_records`, if there is one.
 
-        Thread rules: any thread and a signal handler may call this, which takes no
+        Thread rules: any thread and a signal handler may call this method; it takes no
         lock.
         """
         self.wait.end()
@@ -155,7 +159,7 @@ class PauseSafeFetcher(Fetcher):
             left = min(left, self._subscriptions.ids.seconds_to_wait())
         if left == math.inf:
             return timeout_ms
-        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, to avoid ending early
+        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so as not to end early
         return _shorter(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
@@ -166,9 +170,9 @@ class PauseSafeFetcher(Fetcher):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> tuple[Drained, bool]:
         """
-        Return buffered records of partitions that may flow, and advance the positions.
+        Return buffered records of partitions that are not quiet; advance the positions.
 
-        The docstring of the class lists the differences from upstream's method.
+        The class docstring lists the differences from upstream's method.
         """
         if max_records is None:
             max_records = self.config["max_poll_records"]
@@ -194,15 +198,15 @@ class PauseSafeFetcher(Fetcher):
 
     def delivered(self) -> None:
         """
-        Record that the application receives the records of the last drain now.
+        Record that the application now receives the records of the last drain.
 
-        This is the last call of a ``poll``. Until then a commit uses the positions before
-        the drain; if the ``poll`` raises first, the next drain starts at those positions
-        again.
+        This is the last call in a ``poll``. Until then a commit uses the positions
+        before the drain. If the ``poll`` raises earlier, the next drain starts at those
+        positions again.
 
-        The buffers forget these records, so that only the application keeps them. If a
-        signal handler raises before the last line of this method, the records are
-        fetched again.
+        The buffers drop these records, so that only the application keeps them in
+        memory. If a signal handler raises before the last line of this method, the
+        records are fetched again.
         """
         undelivered = self._subscriptions.undelivered
         if not undelivered.is_step:
@@ -212,11 +216,10 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_unreturned(self) -> None:
         """
-        Put back the records that the last ``poll`` took but did not return.
+        Put back the records that the last ``poll`` has taken but not returned.
 
         If the last ``poll`` raised, its records are delivered again, from the buffer.
-        Each ``poll`` calls this method first, because a ``poll`` may return without a
-        drain.
+        Each ``poll`` calls this method first, even if no drain follows.
         """
         subscription = self._subscriptions
         if not subscription.undelivered.taken:
@@ -249,7 +252,7 @@ class PauseSafeFetcher(Fetcher):
             return
         with self._subscriptions._lock:
             if not self._subscriptions.is_fetchable(pending.partition):
-                return  # once the partition flows, its next fetch fails again
+                return  # once it is no longer quiet, its next fetch fails again
             position = self._subscriptions.position(pending.partition)
         if position.offset == pending.fetched_offset:
             raise pending.exception
@@ -279,7 +282,7 @@ class PauseSafeFetcher(Fetcher):
                 )
             if not drained:
                 raise raised  # noqa: B904 - the error has its cause
-            # The next call raises the error, as in upstream.
+            # As in upstream, the next call raises the error.
             self._next_in_line_exception_metadata = ExceptionMetadata(
                 tp, offset, raised
             )
@@ -296,18 +299,20 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                # the position is before the taken records, so no answer continues there
+                # The position still precedes the taken records, so no answer continues
+                # from there.
                 break
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
             elif not buffer.answers:
                 break
             elif tp in drained and _is_out_of_range(buffer.answers[0]):
-                break  # without a position no record could be put back
+                break  # a reset would drop the position, so no record could be put back
             else:
                 self._open(tp, buffer)
-        # The buffer stays if an iteration still has records to yield, because the
-        # position is before these records, and a fetch from there would be discarded.
+        # The buffer stays listed while an iteration has records to yield, because the
+        # position still precedes these records. A fetch from the position would be
+        # discarded.
         if buffer.is_empty and (update_offsets or tp not in drained):
             self.buffers.remove(tp, buffer)
         return count
@@ -317,8 +322,8 @@ class PauseSafeFetcher(Fetcher):
         data = answer.partition_data
         self._source = tp, answer.fetched_offset, bool(data.error_code)
         # Upstream reads the assignment and the position twice. If another thread
-        # removed these in between, poll would raise a KeyError. No record is decoded
-        # under this lock.
+        # removed the partition in between, poll() would raise a KeyError. Records are
+        # not decoded under this lock.
         with self._subscriptions._lock:
             batch = self._parse_fetched_data(answer)
             if batch is not None:
@@ -339,16 +344,17 @@ class PauseSafeFetcher(Fetcher):
         self._source = tp, position.offset, False
         batch = buffer.batch
         try:
-            records = buffer.take(most)  # user code runs under no lock
+            records = buffer.take(most)  # user code runs without a lock held
             self._report_transactional(tp, batch)
         except BaseException:
-            # A generator that has raised is exhausted, and upstream would call it
-            # forever. Without the batch, the records are fetched again.
+            # A generator that has raised is exhausted, and upstream would call it again
+            # forever. After the batch is closed, its records are fetched again.
             buffer.close_batch()
             raise
         end = buffer.reached(position)
         with self._subscriptions._lock:
-            # Unlike in upstream, the lock prevents undoing a seek on another thread.
+            # Unlike upstream, this checks under the lock that no other thread has
+            # called seek().
             assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
                 buffer.close_open()
@@ -358,7 +364,8 @@ class PauseSafeFetcher(Fetcher):
                 drained[tp].extend(records)
                 state.note_read(end.offset)
             if update_offsets or not records:
-                # Otherwise the iteration moves the position, record by record.
+                # If update_offsets is False, the iteration moves the position record by
+                # record.
                 if state.moves == moves:
                     state.position = end
                 if state.moves != moves:  # a signal handler called seek()
@@ -369,7 +376,8 @@ class PauseSafeFetcher(Fetcher):
     def _next_in_line(
         self, tp: TopicPartition, buffer: Buffer
     ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None, int]:
-        # Sets the cursor to the position; returns None if reading is not allowed.
+        # Sets the cursor to the position. Returns None if the partition must not be
+        # read.
         with self._subscriptions._lock:
             state = self._subscriptions.assignment.get(tp)
             is_its = getattr(state, "buffer", None) is buffer
@@ -380,7 +388,8 @@ class PauseSafeFetcher(Fetcher):
             ):
                 buffer.close_open()
                 return None, None, 0
-            # In this order: if a signal handler seeks in between, the position differs.
+            # Read in this order: if a signal handler calls seek() in between, _take()
+            # finds that the position has changed.
             position = state.position
             moves = state.moves
             buffer.move_cursor(position.offset, moves)
@@ -399,10 +408,11 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_quiet(self, records: Drained) -> Drained:
         """
-        Make the final check of a ``poll`` and put back records that a hold covers now.
+        Do a ``poll``'s final check: put back records of partitions that are now held.
 
-        With this check, the poll obeys a pause that returned after the drain's
-        snapshot. If a seek has moved the position since, the records are dropped.
+        With this check, the poll obeys a pause that was placed after the drain's
+        snapshot. If a seek has moved the position since, the records are dropped
+        instead.
         """
         if not records:
             return records
@@ -420,7 +430,7 @@ class PauseSafeFetcher(Fetcher):
                 self._put_back(tp, state)
             else:
                 continue
-            with subscription._lock:  # the program gets none of these records
+            with subscription._lock:  # the program does not get any of these records
                 if not subscription.undelivered.is_step:
                     subscription.undelivered.taken.pop(tp, None)
         return records
@@ -455,7 +465,7 @@ class PauseSafeFetcher(Fetcher):
         return [tp for tp in fetchable if tp not in waiting]
 
     def drop_decoded(self) -> None:
-        """Discard deserialized records, to fetch them again; never called during a poll."""
+        """Discard deserialized records, to fetch them again. Not called during a poll."""
         with self._subscriptions._lock:
             taken = list(self._subscriptions.undelivered.taken.values())
         for buffer in (
@@ -469,7 +479,8 @@ class PauseSafeFetcher(Fetcher):
         Discard all buffered data, and report it.
 
         Args:
-            is_in_poll: whether a ``poll`` is about to return the records that it took.
+            is_in_poll: whether a ``poll`` is still about to return the records that it
+                took.
         """
         if not is_in_poll:
             self.put_back_unreturned()
@@ -484,12 +495,13 @@ class PauseSafeFetcher(Fetcher):
 
     def maybe_validate_positions(self) -> None:
         """
-        Compare positions with their leaders' epochs, if a position or a leader is new.
+        Compare positions with their leaders' epochs, if a position or leader is new.
 
         Upstream compares all positions in each poll, which takes most of the poll's
         time with a thousand partitions.
         """
-        # A program's own client has upstream's class, which counts no versions.
+        # A program's own client has a cluster of upstream's class, which has no
+        # versions.
         version = getattr(self._manager.cluster, "version", None)
         unvalidated = self._subscriptions.unvalidated
         if (
@@ -498,8 +510,8 @@ class PauseSafeFetcher(Fetcher):
             and not unvalidated
         ):
             return
-        # Positions that are set in the meantime are compared again, and all positions
-        # if a signal handler raises.
+        # Positions that are set during the comparison are compared again later. If a
+        # signal handler raises, all positions are compared again.
         self._validated_version = None
         unvalidated.clear()
         super().maybe_validate_positions()
@@ -507,10 +519,11 @@ class PauseSafeFetcher(Fetcher):
 
     def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
         """
-        Request the first or last offsets of partitions; return the response's future.
+        Request partitions' first or last offsets; return a future for the response.
 
-        Upstream stores its task after the task has started. If a signal handler raises
-        in between, the task is unknown, and ``position`` would return None immediately.
+        Upstream stores its task only after the task has started. If a signal handler
+        raised in between, the task would not be stored, and ``position`` would return
+        None immediately.
         """
         task: Future | None = super().reset_offsets_if_needed(timeout_ms)
         if task is None:
@@ -518,8 +531,8 @@ class PauseSafeFetcher(Fetcher):
         return task
 
     async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
-        # Tasks run one after another, because a second task would find no partition to
-        # request, and would sleep as long as the first response may take.
+        # Tasks run one after another. A second task would find no partition to request,
+        # and would sleep for as long as the first response may take.
         while (earlier := self._reset_under_way) is not None:
             await earlier
         self._reset_under_way = ended = new_future(self._net)
@@ -535,19 +548,19 @@ class PauseSafeFetcher(Fetcher):
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
         partitions: Collection[TopicPartition],  # noqa: ARG002 - upstream's
     ) -> None:
-        # 1. The consumer asks a broker where a partition begins.
-        # 2. The partition is lost, read and committed by others, and regained, and
-        #    waits for the same information again.
+        # 1. The consumer requests a partition's first offset from a broker.
+        # 2. The partition is lost, is read and committed by other members, and is
+        #    assigned again. Its first offset is needed again.
         # 3. The response to the first request arrives. Upstream would use that
-        #    response, and committed records would be delivered again.
+        #    response, and records that were committed since would be delivered again.
         assignment, stamped = self._subscriptions.assignment, {}
         with self._subscriptions._lock:
             for tp, (strategy, epoch) in timestamps_and_epochs.items():
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
-                    # A seek was made after upstream chose the request. Without this
-                    # line the new reset would wait for as long as the response to the
-                    # request may take.
+                    # The program has called a seek method after upstream chose the
+                    # request. Without this line the new reset would wait until the old
+                    # request's timeout.
                     state.next_allowed_retry_time = None
                 else:
                     stamped[tp] = Stamped.of(strategy, state), epoch
@@ -559,8 +572,8 @@ class PauseSafeFetcher(Fetcher):
         node_id: int,
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream drops the epoch of the response. A truncation of the log before the
-        # first record arrives would then go unnoticed.
+        # Upstream drops the leader epoch in the response. If the log were truncated
+        # before the first record arrives, that would go unnoticed.
         found: dict[TopicPartition, Any]
         found, again = await super()._send_list_offsets_request(
             node_id, timestamps_and_epochs
@@ -574,8 +587,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream leaves out partitions without a known leader, and if a broker refuses
-        # a request, upstream repeats it without any pause.
+        # Upstream ignores partitions without a known leader, and repeats a request that
+        # a broker has refused in a busy loop.
         leaderless: set[TopicPartition] = set()
         self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
@@ -588,7 +601,7 @@ class PauseSafeFetcher(Fetcher):
     def _group_list_offset_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[int, dict[TopicPartition, Any]]:
-        # Upstream calls this before its first wait.
+        # Upstream calls this method before its first await.
         groups: dict[int, dict[TopicPartition, Any]]
         groups = super()._group_list_offset_requests(timestamps)
         self._leaderless.update(timestamps.keys() - set().union(*groups.values()))
@@ -614,8 +627,9 @@ class PauseSafeFetcher(Fetcher):
     async def _send_offset_for_leader_epoch_request(
         self, node_id: int, partitions_to_positions: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, Any]:
-        # A broker that lacks the request cannot report that a log was truncated.
-        # Upstream would ask forever and fetch no record; Java's client reads on.
+        # A broker that does not support this request cannot report that a log was
+        # truncated. Upstream would repeat the request forever and fetch no records;
+        # Java's client continues to read.
         try:
             truncations: dict[TopicPartition, Any]
             truncations = await super()._send_offset_for_leader_epoch_request(
@@ -654,9 +668,10 @@ class PauseSafeFetcher(Fetcher):
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as pending, and then sends the fetch. If sending
-        # raises, no response removes the mark, and the broker gets no further fetch
-        # (3.0.12). A broker whose fetch was sent before the error gets a second fetch;
-        # of two responses for one offset, the second one is dropped.
+        # raises, no response ever removes the mark, and no further fetch is sent to the
+        # broker (3.0.12). Because all new marks are removed here, a broker whose fetch
+        # was already sent gets a second fetch. Of two responses for the same offset,
+        # the second one is dropped.
         marked = frozenset(self._nodes_with_pending_fetch_requests)
         try:
             return await super()._send_fetches_async()
@@ -665,15 +680,16 @@ class PauseSafeFetcher(Fetcher):
             raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
-        # The number of moves is read first, so a later pause counts as after the
-        # request.
+        # The number of moves is read first, so that a pause that is placed later counts
+        # as placed after the request.
         moves = self._subscriptions.ledger.moves
         requests: dict[int, tuple[Any, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
             states = self._subscriptions.assignment
             doubtful = self._subscriptions.ids.doubtful
-            # The next fetch, with the waiting partitions, follows soon.
+            # These fetches are short, so that the next ones, with the waiting
+            # partitions, follow soon.
             if self._is_waiting:
                 for request, _ in requests.values():
                     request.max_wait_ms = min(request.max_wait_ms, _SHORT_WAIT_MS)
@@ -690,7 +706,7 @@ class PauseSafeFetcher(Fetcher):
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
     def _in_flight(self) -> list[Fetch]:
-        # Upstream removes a mark after it has used the response.
+        # Upstream removes a broker's mark only after it has processed the response.
         marked = tuple(self._nodes_with_pending_fetch_requests)
         return [
             self._last_fetches[node].fetch
@@ -728,9 +744,10 @@ class PauseSafeFetcher(Fetcher):
     def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         ledger = self._subscriptions.ledger
         waiting = ledger.unconfirmed(asked.moves)
-        # A throttled response has no partitions.
+        # A throttled response lists no partitions.
         if waiting and not response.error_code and not response.throttle_time_ms:
-            # A partition that is not in the response is valid, but has no new records.
+            # A partition that the response does not list has a valid position, but no
+            # new records.
             unread = {
                 (topic.topic, one.partition_index)
                 for topic in response.responses
@@ -743,10 +760,10 @@ class PauseSafeFetcher(Fetcher):
 
     def _buffer_answers(self) -> None:
         """
-        Put the responses that have arrived into the buffers of their ownerships.
+        Put the responses that have arrived into their ownerships' buffers.
 
-        Buffers and responses of an ended ownership are discarded and reported; a
-        response has the states of its partitions (:class:`StampedOffsets`).
+        Buffers and responses of ended ownerships are discarded and reported. A response
+        refers to the states of its partitions (:class:`StampedOffsets`).
         """
         subscription, purged = self._subscriptions, list[Purged]()
         owned = subscription.ledger.owned()
@@ -766,7 +783,7 @@ class PauseSafeFetcher(Fetcher):
                 self.buffers.add_answer(tp, state.buffer, answer)
         if purged:
             self._report_purged(purged)
-        self._purged_for = owned  # done last: a signal handler may raise above
+        self._purged_for = owned  # done last, because a signal handler may raise above
 
     def _report_purged(self, purged: Sequence[Purged]) -> None:
         counts = [records for _, records, _ in purged]
@@ -790,8 +807,8 @@ def _is_out_of_range(answer: CompletedFetch) -> bool:
 
 
 def _has_read_log(answer: Any) -> bool:  # noqa: ANN401 - upstream's
-    # A leader that names a replica to read from, or another log, has not checked whether
-    # the offset is in its range.
+    # A leader that refers to another replica, or reports a diverging log, has not
+    # checked whether the offset is within its log.
     replica, other_log = answer.preferred_read_replica, answer.diverging_epoch
     is_elsewhere = replica is not None and replica >= 0
     is_another = other_log is not None and other_log.end_offset >= 0

@@ -1,4 +1,4 @@
-"""Decides when a fetch or a commit must request the ids of topics first."""
+"""Decides when the ids of topics must be requested before a fetch or a commit."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -8,12 +8,13 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds between two requests for ids. Between the two, a doubtful partition is fetched
-# and stays doubtful.
+# Seconds between two requests for topic ids. Between these, a doubtful partition is
+# fetched, but stays doubtful.
 _EVERY = 1.0
-# A partition is doubtful after this many seconds without proof that its topic exists.
-# For a partition that was held since, this is longer than a poll takes. For a partition
-# that flows, it is as long as a slow handler may take.
+# A partition is doubtful if for this many seconds there was no proof that its topic
+# exists. The shorter time is for partitions that were held, and is longer than a poll
+# takes. The other one is for all other partitions, and is as long as a slow handler may
+# take.
 UNSEEN_HELD, UNSEEN = 0.1, 5.0
 PATIENCE = 0.5
 """
@@ -25,13 +26,13 @@ class TopicIds:
     """
     Decides which topics may have been recreated since they were last known to exist.
 
-    A metadata response proves that a topic exists, and so does a fetch in flight,
-    because a broker responds with an error if the topic is deleted during the fetch. A
-    partition is doubtful if its topic had no such proof for a while, because a fetch by
-    name would then read the log of a new topic.
+    A metadata response proves that a topic exists. So does a fetch in flight, because a
+    broker responds with an error if the topic is deleted during the fetch. A partition
+    is doubtful if there was no such proof for a while: a fetch names only the topic, so
+    it might read the log of a new topic with that name.
 
-    A doubtful partition waits for a metadata response once, and not for long. After
-    that it is fetched, and stays doubtful until a response arrives.
+    A doubtful partition waits for a metadata response only once, and briefly. After
+    that it is fetched, but stays doubtful until a response arrives.
 
     Thread rules: only the IO thread uses this object.
 
@@ -43,27 +44,27 @@ class TopicIds:
         self.in_flight: Callable[[], Collection[Fetch]] = tuple
         self._ledger = ledger
         self._last_asked_at = -math.inf
-        # The time of the pending request; None if no request is pending.
+        # When the pending request was sent; None if no request is pending.
         self._asked_at: float | None = None
 
     def answered(self) -> None:
-        """Record a metadata response, and wake the polls that wait for one."""
+        """Record that a metadata response has arrived, and wake a poll that waits for it."""
         if self._asked_at is not None:
             self._asked_at = None
             self._ledger.wake()
 
     def note_unknown_topic(self, state: OwnedPartitionState) -> None:
-        """Record that a broker did not know a fetch's topic, so the next one requests ids."""
+        """Record that a broker did not know a fetch's topic, so that ids get requested."""
         state.named_at = self._last_asked_at = -math.inf
         state.last_fetch = None
 
     def doubtful(
         self, states: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> dict[TopicPartition, OwnedPartitionState]:
-        """Return the doubtful partitions among these."""
+        """Return those of the partitions that are doubtful."""
         since, found = self._now() - UNSEEN_HELD, {}
         fetches: Collection[Fetch] | None = None
-        for tp, state in states:  # perhaps a thousand per poll
+        for tp, state in states:  # there may be a thousand per poll
             fetch = state.last_fetch
             if state.named_at > since or state.topic_id is None:
                 continue
@@ -81,9 +82,9 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Start to wait for metadata about doubtful partitions; return whether to wait.
+        Start a wait for metadata about doubtful partitions; return whether to wait.
 
-        If the result is True, the caller requests metadata.
+        If the result is True, the caller must request metadata.
         """
         if not doubtful:
             return False
@@ -98,10 +99,11 @@ class TopicIds:
         self, flowing: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> frozenset[TopicPartition]:
         """
-        Return the partitions to leave out of a fetch because they wait for ids.
+        Return the partitions that wait for ids, and must be left out of a fetch.
 
-        After its wait a partition does not wait again before its next fetch. Otherwise
-        a partition that is quiet whenever the broker is free could wait forever.
+        A partition that has waited does not wait again before its next fetch. Otherwise
+        a partition that happens to be quiet whenever the broker is free could wait
+        forever.
         """
         recent = self._now() - UNSEEN
         waiting = {
@@ -118,7 +120,7 @@ class TopicIds:
         return frozenset(waiting)
 
     def seconds_to_wait(self) -> float:
-        """Return how many seconds fetches still wait; infinite if no fetch waits."""
+        """Return for how many seconds fetches still wait; infinity if none waits."""
         asked_at = self._asked_at
         left = math.inf if asked_at is None else asked_at + PATIENCE - self._now()
         return left if left > 0 else math.inf

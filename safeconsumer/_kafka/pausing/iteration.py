@@ -1,4 +1,4 @@
-"""Iterates over a consumer, checks each record before yielding it, and guards polls."""
+"""Iterates over a consumer, checks holds before each record, and prevents double polls."""
 
 import threading
 import time
@@ -24,18 +24,19 @@ class Iteration:
     """
     Implements ``for record in consumer``, and allows one poll at a time.
 
-    Differences from upstream 3.0.12: a pause within a batch parks the rest of the
-    batch, which upstream fetches again. Buffered records cause no fetch. A ``poll``
-    after a step of an iteration returns the rest of the iteration's records, which
-    upstream fetches again and yields a second time.
+    Differences from upstream 3.0.12: a pause inside a batch parks the rest of the
+    batch, which upstream would fetch again. As long as records are buffered, their
+    partition is not fetched. A ``poll`` after a step of an iteration returns the rest
+    of the iteration's records, which upstream would fetch again and deliver twice.
 
     Args:
         consumer: an adopted consumer.
         steps: the class that yields the records of a partition.
 
-    Thread rules: a guard admits one poll, and refuses other polls without waiting. A
-    step that only yields does not take the guard, because each poll first closes the
-    generator of the iteration, and Python refuses to close a running generator.
+    Thread rules: a guard allows only one poll at a time, and refuses other polls
+    without waiting. A step that only yields a record does not need the guard, because
+    each poll first closes the iteration's generator, and Python refuses to close a
+    running generator.
     """
 
     def __init__(
@@ -44,38 +45,40 @@ class Iteration:
         steps: type[Steps] = Steps,
     ) -> None:
         self._consumer, self._steps = consumer, steps
-        # Whether this is a forked child, in which the consumer's threads do not run.
+        # Whether this process is a forked child, in which the consumer's threads do not
+        # run.
         self._is_in_child = False
         _alive.add(self)
-        # The dict has at most one entry, that of the polling thread. Neither a thread
-        # nor a signal can interrupt ``setdefault``.
+        # The dict has at most one entry: that of the current poll. ``setdefault`` is
+        # atomic with respect to other threads and signal handlers.
         self._guard: dict[str, object] = {}
-        # The thread whose step of an iteration is polling now, having passed the guard.
+        # The thread that is currently polling from inside a step of an iteration, after
+        # it has passed the guard.
         self._stepping: int | None = None
         self._polls_in_step = False
         # The record that a wrapped step has taken but not returned yet.
         self._taken_record: ConsumerRecord | None = None
-        # The state of the partition whose records are yielded, and its number of moves.
+        # The state of the partition whose records are being yielded, and its number of
+        # moves.
         self._yielding: tuple[OwnedPartitionState, int] | None = None
-        # A function that is called when the program polls or takes another step, and
-        # thus has finished the records of a quiet partition; None if no report depends
-        # on that.
+        # A function that is called when the program has finished the records of a quiet
+        # partition, because it polls or takes another step; None if not needed.
         self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
-        """Return whether this thread's current poll belongs to a step of an iteration."""
+        """Return whether this thread is polling from inside a step of an iteration."""
         return self._stepping == threading.get_ident()
 
     def one_poll(self, poll: Callable[[], T]) -> T:
         """
-        Let one thread poll at a time; a poll ends the unfinished iteration.
+        Run a poll if no other thread is polling; end the unfinished iteration.
 
         Raises:
-            ConcurrentPollError: a poll or a step of an iteration is under way.
+            ConcurrentPollError: another poll or step of an iteration is in progress.
         """
         if not self.is_stepping():
             return self.alone(poll)
-        # An application's own poll() may call this several times in one step.
+        # An application's own poll() may call this method several times in one step.
         if self._polls_in_step:
             refuse_second_poll()
         self._polls_in_step = True
@@ -85,14 +88,14 @@ class Iteration:
             self._polls_in_step = False
 
     def begin(self) -> None:
-        """Start a poll, or a step that polls; the program has finished earlier records."""
+        """Start a poll or a step that polls; the program has finished earlier records."""
         consumer, when_done = self._consumer, self.when_done
         subscription = consumer._subscription
-        # If no partition is quiet, this queries the ledger only once.
+        # If no partition is quiet, the ledger is queried only once.
         quiet = () if when_done is None else subscription.ledger.quiet()
         was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
         consumer._fetcher.put_back_unreturned()
-        # This follows put_back_unreturned(), which forgets a step's polled records.
+        # This comes after put_back_unreturned(), which reads is_step.
         is_stepping = self.is_stepping()
         subscription.undelivered.yielding = () if is_stepping else None
         subscription.undelivered.is_step = is_stepping
@@ -100,7 +103,7 @@ class Iteration:
             when_done()
 
     def _end_steps(self, steps: Steps) -> None:
-        # The next step has started, so the program has finished the last record.
+        # The next step has started, so the program has finished the previous record.
         subscription = self._consumer._subscription
         subscription.undelivered.yielding = ()
         if self.when_done is not None and steps.tp in subscription.ledger.quiet():
@@ -108,20 +111,21 @@ class Iteration:
 
     def alone(self, call: Callable[[], T], *, goes_on: bool = False) -> T:
         """
-        Call a function while no other thread polls, and end the unfinished iteration.
+        Call a function if no other thread polls; first end an unfinished iteration.
 
         Args:
-            call: the function; this method makes no other call after ``call`` returns,
-                so that no signal handler can interrupt there.
-            goes_on: whether the call is a step of that iteration, which then continues.
+            call: the function. After it returns, this method makes no other call, so
+                that no signal handler can interrupt it.
+            goes_on: whether the call is a step of the iteration, which is then not
+                ended.
 
         Raises:
-            ConcurrentPollError: a poll or a step of an iteration is under way.
+            ConcurrentPollError: another poll or step of an iteration is in progress.
             ForkedConsumerError: the consumer was created in another process.
         """
-        # The iteration ends first, because this poll starts after its last record. A
+        # The iteration ends first, because the poll continues after its last record. A
         # step needs no guard, because no thread can close the generator of a running
-        # step, and a closed generator yields no record.
+        # step, and a closed generator yields no records.
         self.refuse_if_in_child()
         mine = object()
         try:
@@ -131,8 +135,8 @@ class Iteration:
                 self._end()
             return call()
         finally:
-            # This makes no call and uses no context manager, because a signal handler
-            # could raise after a call, and then no thread could poll any more.
+            # This code makes no call and uses no context manager. A signal handler
+            # could raise after a call, and then no thread could ever poll again.
             try:
                 is_mine = self._guard["polls"] is mine
             except KeyError:
@@ -153,10 +157,11 @@ class Iteration:
 
     def change_and_end(self, change: Callable[[], None]) -> None:
         """
-        Make a change that ends the iteration, and close the iteration's generator.
+        Make a change that ends an iteration, and close the iteration's generator.
 
-        Upstream's changes drop the generator. If the garbage collector closed the
-        generator, Python would swallow an exception of a signal handler.
+        Upstream's changes only drop the reference to the generator. When the garbage
+        collector then closes the generator, Python swallows an exception that a signal
+        handler raises.
         """
         running = self._consumer._iterator
         change()
@@ -164,12 +169,12 @@ class Iteration:
             try:
                 running.close()
             except ValueError as error:
-                # Another thread is running the generator, which then ends on its own.
+                # Another thread is running the generator, which will end on its own.
                 if "already executing" not in str(error):
                     raise
 
     def note_child(self) -> None:
-        """In a forked child, refuse every poll from now on, and end the iteration."""
+        """Refuse every poll from now on, and end the iteration; called in a forked child."""
         self._is_in_child, self._consumer._iterator = True, None
 
     def refuse_if_in_child(self) -> None:
@@ -184,15 +189,15 @@ class Iteration:
 
     def records(self) -> Generator[ConsumerRecord, None, None]:
         """
-        Poll once, and yield the records whose partitions still flow.
+        Poll once, and yield the records, as long as no hold covers their partitions.
 
-        A partition's position is the offset after its last yielded record, where the
-        next poll continues, although this poll took more records.
+        A partition's position is the offset after its last yielded record. The next
+        poll continues there, although this poll has taken more records.
         """
         undelivered = self._consumer._subscription.undelivered
         for steps, end in self._polled():
             self._yielding = steps.state, steps.moves
-            undelivered.yielding = (steps.tp,)  # set before the check for holds
+            undelivered.yielding = (steps.tp,)  # set before holds are checked
             yield from steps
             self._end_steps(steps)
             self._go_on_from(steps, end)
@@ -210,10 +215,10 @@ class Iteration:
 
     def wrapped_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
         """
-        Take a record with upstream's step, which calls ``next()`` and may be wrapped.
+        Return a record from upstream's ``__next__``, which a program may have wrapped.
 
-        If a signal handler raises in the step, the position moves back, and the record
-        is delivered again.
+        If a signal handler raises during the step, the position moves back, and the
+        record is delivered again.
         """
         self._taken_record = None
         try:
@@ -238,8 +243,8 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
-        # This is outside of the try, because the records of the last step were yielded,
-        # and must not be delivered again.
+        # This is outside the try block, because the records of the last step were
+        # yielded, and must not be delivered again.
         self._consumer._subscription.undelivered.step_starts.clear()
         try:
             return list(self._steps_of(self._poll()))
@@ -269,13 +274,13 @@ class Iteration:
     def _begin_at(
         self, tp: TopicPartition, state: OwnedPartitionState, first: int
     ) -> OffsetAndMetadata | None:
-        # Returns the position at which the steps start; None if a seek followed the
-        # drain. A program's own poll() may have moved the position past the returned
-        # records more than once, or may return records of an earlier step. In these
-        # cases the position moves back to the first of the returned records, and moves
-        # forward again after the last one.
+        # Returns the position at which the steps start, or None if a seek followed the
+        # drain. A program's own poll() may have polled more than once, and thus moved
+        # the position past the returned records, or it may return records of an earlier
+        # step. The position then moves back to the first of the returned records, and
+        # moves forward again after the last one.
         taken = self._consumer._subscription.undelivered.taken
-        position = state.position  # read first: a signal handler may seek at any line
+        position = state.position  # read first, as a signal handler may call seek()
         moves = state.moves
         if taken.get(tp) is state and state.buffer.moves != moves:
             return None
@@ -288,7 +293,7 @@ class Iteration:
         return position
 
     def _go_on_from(self, steps: Steps, end: OffsetAndMetadata | None) -> None:
-        # Once all records are yielded, the position moves to the end of all records
+        # When all records are yielded, the position moves to the end of all records
         # that the program's own poll() has taken.
         subscription, state = self._consumer._subscription, steps.state
         with subscription._lock:
@@ -314,7 +319,7 @@ class Iteration:
 
     def _put_back_taken(self) -> None:
         # A program's own poll() raised or was interrupted after it had polled, so the
-        # taken records are delivered again.
+        # records that were taken are delivered again.
         subscription = self._consumer._subscription
         with subscription._lock:
             for tp, (
@@ -325,14 +330,15 @@ class Iteration:
             ) in subscription.undelivered.step_starts.items():
                 if state.moves == moves:
                     start = self._begin_at(tp, state, first)
-                    # The second of two polls has recorded its own, later start.
+                    # If there were two polls, the second one has recorded its own,
+                    # later start.
                     if state.before is not None:
                         state.before = start
 
 
 def refuse_if_executing(error: ValueError) -> None:
     """
-    Raise if the error shows that another thread is running the generator.
+    Raise an error if ``error`` shows that another thread is running the generator.
 
     Raises:
         ConcurrentPollError: another thread is running the generator, so this thread can

@@ -1,4 +1,4 @@
-"""Refuses calls that need the network if the consumer is closed or the call would hang."""
+"""Refuses calls that need the network if the consumer is closed or they would hang."""
 
 import functools
 import threading
@@ -15,12 +15,12 @@ from safeconsumer.errors.kafka_python import (
 
 
 def is_on_io_thread(consumer: KafkaConsumer) -> bool:
-    """Return whether this is the thread on which rebalance listeners run."""
+    """Return whether the current thread is the one on which rebalance listeners run."""
     return threading.current_thread() is consumer._net._io_thread
 
 
 def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
-    """Refuse a call that waits for the network on the listeners' own thread."""
+    """Refuse a call that waits for the network if it is made on the listeners' thread."""
     if is_on_io_thread(consumer):
         instead = "do it after poll() has returned"
         if call == "commit":
@@ -37,8 +37,8 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     """Refuse a call that needs the network on a closed consumer."""
-    # This does not read consumer._closed, which close() sets before it calls the
-    # listener, because a listener may still commit.
+    # Does not read consumer._closed, because close() sets it before it calls the
+    # listener, and the listener may still commit.
     if consumer._net._closed:
         message = (
             f"{call}() needs the network, and this consumer is closed: create another"
@@ -48,10 +48,10 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     """
-    Refuse a call if the IO thread, to answer it, needs a lock that this thread holds.
+    Refuse a call if the IO thread needs a lock that this thread holds to answer it.
 
-    1. A call takes the lock of upstream's subscription or coordinator, or the lock of
-       the ledger or of the journal.
+    1. A call acquires the lock of upstream's subscription or coordinator, or of the
+       ledger or the journal.
     2. A signal handler interrupts the call, on the same thread, and calls ``commit``.
     3. The IO thread waits for the lock, and the handler waits for the IO thread.
     """
@@ -76,9 +76,10 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
 
     Raises:
         ConsumerClosedError: the consumer is closed.
-        BlockingCallInListenerError: this is the thread on which listeners run.
-        BlockingCallInSignalHandlerError: a signal handler on this thread has interrupted
-            a call that keeps the IO thread waiting.
+        BlockingCallInListenerError: the current thread is the one on which listeners
+            run.
+        BlockingCallInSignalHandlerError: a signal handler on this thread has
+            interrupted a call that holds a lock which the IO thread needs.
     """
     refuse_if_closed(consumer, call)
     refuse_in_listener(consumer, call)
@@ -87,9 +88,10 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
 
 def blocking(name: str) -> Callable[..., Any]:
     """
-    Wrap upstream's method of this name to refuse a call that could not be answered.
+    Wrap upstream's method of this name, so that it refuses calls that would hang.
 
-    A refused call has no effect; some of upstream's methods change state before they fail.
+    A refused call has no effect, whereas some of upstream's methods change state before
+    they fail.
     """
     upstream = getattr(KafkaConsumer, name)
 

@@ -1,4 +1,4 @@
-"""Sends commits with a note of the journal, or without the note if a broker refuses it."""
+"""Sends commits with the journal's note, or without it if a broker refuses the note."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,20 +18,20 @@ class Notes:
     """
     Sends the commits of a consumer that keeps a journal.
 
-    A broker refuses metadata that is longer than its ``offset.metadata.max.bytes``, and
-    a commit that is larger than a record of ``__consumer_offsets`` may be. In that case
-    the commit is sent again without the note. If a later commit had already been sent
-    by then, the group's offset would go back. Therefore, if the note or the metadata of
-    a commit is longer than the broker has accepted so far, the next commit waits for
-    the response. The first commit makes the next one wait, but few later commits do,
-    because a note grows by a digit only when the journal has ten times as many entries.
+    A broker refuses metadata that is longer than its ``offset.metadata.max.bytes``. It
+    also refuses a commit that is larger than a record of ``__consumer_offsets`` may be.
+    In both cases the commit is sent again without the note. If a later commit had been
+    sent by then, the group's offset would go back. Therefore, if a commit's note or
+    metadata is longer than any that the broker has accepted so far, the next commit
+    waits for the response. This happens for the first commit, but rarely later, because
+    a note becomes one digit longer only when the journal has ten times as many entries.
 
     Thread rules: only the IO thread uses this object.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         self._net = net
-        # A future that is done once the next commit may be sent.
+        # A future that is done as soon as the next commit may be sent.
         self._last: Any = new_future(net).success(None)
         # The sizes, in bytes, of the longest accepted note and of the longest accepted
         # metadata of a commit.
@@ -40,21 +40,21 @@ class Notes:
 
     @property
     def last(self) -> Any:  # noqa: ANN401 - as above
-        """A future that is done once all commits so far are sent."""
+        """A future that is done as soon as all commits so far have been sent."""
         return self._last
 
     def forget(self) -> None:
-        """Forget the accepted sizes, because another broker receives later commits."""
+        """Forget the accepted sizes, because a different broker receives later commits."""
         self._accepted = 0, 0
 
     async def send(
         self, commit: OwnedOffsets, send: Callable[[], Awaitable[Any]]
     ) -> Any:  # noqa: ANN401 - upstream's
         """
-        Send a commit in its turn, with its note if the broker accepts it.
+        Send a commit in its turn, with its note if the broker accepts the note.
 
         Args:
-            commit: the commit; its content may change until ``send`` sends the commit.
+            commit: the commit; its content may change until it is sent.
             send: a function that sends the commit, or raises if that is no longer
                 allowed.
         """

@@ -1,4 +1,4 @@
-"""Stamps requests with the ownerships for which they are sent."""
+"""Stamps requests with the ownerships for which they were made."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,12 +9,13 @@ from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 
 class Stamped(int):
     """
-    A number in a request that remembers its ownership and its reset.
+    A number in a request that carries the ownership and the reset to which it belongs.
 
-    Upstream treats the number as a plain int, which it passes from the request to the
-    response: the offset of a fetch, also in the parsed records, or the strategy of a
-    reset. Upstream makes a new state for every ownership, so a request of an earlier
-    ownership is recognized even if both ownerships were at the same offset.
+    Upstream treats the number as a plain int, and passes it on from the request to the
+    response. The number is the offset of a fetch, which upstream also keeps with the
+    parsed records, or the strategy of a reset. Upstream creates a new state for each
+    ownership, so a request of an earlier ownership is recognized even if both
+    ownerships were at the same offset.
 
     Attributes:
         state: upstream's state of the partition; None if it was no longer assigned.
@@ -28,7 +29,7 @@ class Stamped(int):
 
     @classmethod
     def of(cls, number: int, state: OwnedPartitionState | None) -> "Stamped":
-        """Stamp a number with a state as it is now."""
+        """Stamp a number with a partition's state and that state's current reset number."""
         stamped = cls(number)
         stamped.state = state
         stamped.reset = 0 if state is None else state.reset_number
@@ -36,22 +37,24 @@ class Stamped(int):
 
 
 def belongs_to(number: int, state: OwnedPartitionState | None) -> bool:
-    """Return whether a number was stamped in this ownership, or has no stamp."""
+    """Return whether a number was stamped in this ownership, or is not stamped."""
     return getattr(number, "state", state) is state
 
 
 class StampedOffsets(dict[TopicPartition, int]):
     """
-    The offsets of one request, each stamped when it is read.
+    The offsets of one request; each is stamped when it is read.
 
-    Most partitions of a request are not in the response, and are never read.
+    Most partitions of a request are not in the response, so their offsets are never
+    read.
 
     Attributes:
-        moves: how often partitions had become quiet, or started to flow, before the
-            request.
+        moves: how many times partitions had become quiet, or ceased to be quiet, before
+            the request.
         doubtful: the partitions whose topics may have been recreated, so that the
-            response does not prove their positions.
-        fetch: the fetch; while it is in flight, all other partitions' topics exist.
+            response does not prove that their positions are valid.
+        fetch: the fetch; while it is in flight, the topics of all other partitions are
+            known to exist.
     """
 
     def __init__(
@@ -64,8 +67,8 @@ class StampedOffsets(dict[TopicPartition, int]):
         super().__init__(offsets)
         self._states = {tp: states[tp] for tp in offsets}
         self.moves, self.doubtful = moves, doubtful
-        # The fetch is a separate object, because a held partition would otherwise keep
-        # this dict, with all its states, alive.
+        # The fetch is a separate object. A held partition keeps a reference to it, and
+        # would otherwise keep this dict, with all its states, alive.
         self.fetch = Fetch()
         for tp, state in self._states.items():
             state.waited_since = None
@@ -73,7 +76,7 @@ class StampedOffsets(dict[TopicPartition, int]):
                 state.last_fetch = self.fetch
 
     def state(self, tp: TopicPartition) -> OwnedPartitionState:
-        """Return the state that a partition had when the request was made."""
+        """Return the state object that a partition had when the request was made."""
         return self._states[tp]
 
     def __getitem__(self, tp: TopicPartition) -> Stamped:

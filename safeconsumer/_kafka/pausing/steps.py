@@ -1,4 +1,4 @@
-"""Implements an iteration's steps over one partition, as ``decoding/steps.c`` does in C."""
+"""Implements an iteration's steps over one partition, like ``decoding/steps.c`` in C."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -9,22 +9,21 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 from safeconsumer.holds.ledger import PauseLedger
 
-# A named tuple's own __new__ calls this function; a direct call saves a frame.
+# A named tuple's own __new__ calls this function; calling it directly saves a frame.
 _new = tuple.__new__
 
 
 class Steps:
     """
-    Yields the records of one partition that a poll has taken, while the partition flows.
+    Yields the records that a poll has taken from one partition, until a hold covers it.
 
-    The position moves past each record as it is yielded. The steps end when a hold covers
-    the partition, the ownership has changed, or the position was moved since the last
-    record.
+    The position moves past each record as it is yielded. The steps also end when the
+    ownership has changed, or the position was moved since the last record.
 
     Attributes:
         tp: the partition.
         state: its state in this ownership.
-        moves: how often its position had been moved when the records were taken.
+        moves: the state's number of moves when the records were taken.
         records: the records.
         at: the number of yielded records.
         position: the position after the last yielded record.
@@ -50,8 +49,8 @@ class Steps:
     def __next__(self) -> ConsumerRecord:
         if self.at == len(self.records):
             raise StopIteration
-        # Checked before each record, because a hold may be placed at any time; the same
-        # quiet set is checked only once.
+        # Checked before each record, because a hold may be placed at any time. The
+        # membership test is skipped while the quiet set is the same object.
         if (quiet := self._quiet()) is not self._checked:
             if self.tp in quiet:
                 raise StopIteration
@@ -67,8 +66,8 @@ class Steps:
         self.position = _new(
             OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
         )
-        state._position = self.position  # is_fetchable: the position is valid
-        if state.moves != self.moves:  # a seek intervened
+        state._position = self.position  # valid, because it is fetchable
+        if state.moves != self.moves:  # a seek came in between
             state.restore_move()
             raise StopIteration
         self.at += 1

@@ -1,4 +1,4 @@
-"""Extends upstream's subscription state, so that the ledger decides what is paused."""
+"""Extends upstream's subscription state: the ledger decides which partitions are paused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from safeconsumer.holds.scope import partition_text
 
 
 class Journal(Protocol):
-    """The reports that parts of a consumer make to its journal, on any thread."""
+    """What parts of a consumer report to its journal, on any thread."""
 
     def reassigned(self, change: Reassignment) -> None:
         """Record a change of the assignment, under upstream's lock, without raising."""
@@ -41,19 +41,19 @@ class Journal(Protocol):
         """Record a position that a commit, a reset or the program has set."""
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
-        """Record that an ownership starts at the target of an operator's reset."""
+        """Record that an ownership starts at the target offset of an operator's reset."""
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
-        """Record the start of a log, from a broker's response to a fetch at an offset."""
+        """Record the start offset of a log, as reported in the response to a fetch."""
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Record that unreturned records from an offset on will be delivered again."""
+        """Record that records from an offset on were not returned and will come again."""
 
     def named(self, tp: TopicPartition, topic_id: str) -> None:
-        """Record the id of a topic whose id was unknown when the ownership started."""
+        """Record a topic's id, if it was unknown when the ownership started."""
 
     def transactional(self, tp: TopicPartition) -> None:
-        """Record that a transaction's batch was read, before its records are returned."""
+        """Record that a transactional batch was read, before its records are returned."""
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
@@ -62,24 +62,24 @@ class Journal(Protocol):
         Record the request for a commit.
 
         Returns:
-            The text with which the commit names the journal, and the function that
-            records the result, ``is_done=``.
+            The note that refers to the journal, for the commit's metadata; and the
+            function that records the result, with the argument ``is_done``.
 
         Raises:
-            JournalError: the request cannot be written.
+            JournalError: the entry for the request cannot be written.
         """
 
     def is_note(self, metadata: str) -> bool:
-        """Return whether the metadata of a commit names any journal."""
+        """Return whether the metadata of a commit is the note of some journal."""
         ...
 
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
-        """Record the fetched committed offsets at which ownerships start."""
+        """Record the committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
-        """Record that the broker's clock showed a time between two local times."""
+        """Record that a broker's clock was read between two local times."""
 
     def unseen(self) -> None:
         """Record that a producer may commit for this member from now on."""
@@ -93,12 +93,13 @@ _NAMES = {
 
 
 def id_text(topic_id: UUID) -> str:
-    """Return an id as Kafka writes it (``org.apache.kafka.common.Uuid.toString``)."""
+    """Return an id in Kafka's text form (``org.apache.kafka.common.Uuid.toString``)."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
-    # Calls upstream's method only for those partitions that are still assigned.
+    # Returns a method that calls upstream's only for partitions that are still
+    # assigned.
     @functools.wraps(upstream)
     def call(
         self: SubscriptionState, partitions: Iterable[TopicPartition], at: float
@@ -110,38 +111,38 @@ def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
 
 
 class ConsumedOffsets(dict[TopicPartition, OffsetAndMetadata]):
-    """The offsets that the consumer has collected for a commit without offsets."""
+    """The offsets that the consumer has collected, because a commit specified none."""
 
 
 class LedgerSubscription(SubscriptionState):
     """
-    Consults the ledger, not a flag, to decide whether a partition is paused.
+    Consults the ledger, instead of a flag, to decide whether a partition is paused.
 
-    A flag ends with upstream's state object of one ownership, but a hold ends only when
-    its owner lifts it. Therefore no rebalance loses a pause, and no fetch can start
-    between an assignment and the restoring of a pause.
+    A flag is lost with upstream's state object, which belongs to one ownership. A hold
+    stays until its owner lifts it. Therefore pauses survive rebalances, and no fetch
+    can start between an assignment and the restoring of a pause.
 
     Attributes:
         ledger: the holds.
         ids: the object that decides when the ids of topics must be requested.
         newest_id: returns a topic's id in the newest metadata, or None.
-        is_missing: returns whether a topic does not exist by the newest metadata.
+        is_missing: returns whether a topic does not exist, according to the newest
+            metadata.
         ask_ids: requests new metadata.
-        undelivered: the records that a poll has taken but not returned; to be used
-            under upstream's lock.
-        cause: the reason why the group's assignment changes.
+        undelivered: tracks the records that a poll has taken but not returned; used
+            only under upstream's lock.
+        cause: the cause to report for the next change of the group's assignment.
         journal: the object that gets this consumer's reports; None without a journal.
-        taken_by: the worker's or pump's object that uses the consumer now; None if the
-            program uses it.
-        own_call: the thread and the name of that object's call that has not returned
-            yet, or None.
+        taken_by: the object of the worker or pump that uses the consumer; None if the
+            program uses the consumer itself.
+        own_call: the thread and the method name of that object's current call, or None.
         unvalidated: the partitions whose position was set, and not just advanced by
             reading, since positions were last compared with their leaders' epochs.
-        worker_busy: returns the partitions whose records a worker's handlers have; None
-            without a worker.
+        worker_busy: returns the partitions whose records a worker's handlers are
+            processing; None without a worker.
         on_joined: a function that is called after each completed join, under upstream's
             locks.
-        is_closing: whether the consumer is being closed, so that no record is in use.
+        is_closing: whether the consumer is being closed, so that no records are in use.
     """
 
     _user_assignment: set[TopicPartition]  # upstream's
@@ -166,9 +167,10 @@ class LedgerSubscription(SubscriptionState):
         self.on_joined: Callable[[], object] = tuple
         self.is_closing = False
         self._pinned: frozenset[TopicPartition] | None = None
-        # By topic, the first known number of partitions, and the id.
+        # Maps topics to the smallest known number of partitions, and the topic's id.
         self._first_seen: dict[str, tuple[int, UUID | None]] = {}
-        # The subscribed pattern, once metadata have named all topics that it matches.
+        # The subscribed pattern, once a metadata response has listed all topics that
+        # match.
         self._answered_pattern: re.Pattern[str] | None = None
         self._skips_no_record = False
         self._is_whole = True
@@ -178,12 +180,12 @@ class LedgerSubscription(SubscriptionState):
 
     def refuse_other_poll(self) -> None:
         """
-        Refuse a poll that does not come from the worker or pump that has the consumer.
+        Refuse a poll that is not from the worker or pump that uses the consumer.
 
-        The worker or pump would commit past the records of another poll.
+        The worker or pump would commit past the records that another poll returned.
 
         Raises:
-            ConcurrentPollError: a worker or pump has the consumer, and this is not its
+            ConcurrentPollError: a worker or pump uses the consumer, and this is not its
                 poll.
         """
         if self._is_taken_from("poll"):
@@ -196,13 +198,14 @@ class LedgerSubscription(SubscriptionState):
 
     def refuse_other_end(self, call: str) -> None:
         """
-        Refuse a call that would end the membership or the assignment of a worker.
+        Refuse a call that would end a worker's membership or assignment.
 
-        Only the worker or pump knows which finished records are not committed yet.
-        These records would be handled again.
+        Only the worker or pump knows which finished records are not committed yet. If
+        the call were allowed, these records would be handled again.
 
         Raises:
-            ConsumerInUseError: a worker or pump has the consumer, and this is not its call.
+            ConsumerInUseError: a worker or pump uses the consumer, and this is not its
+                call.
         """
         if self._is_taken_from(call):
             message = (
@@ -213,12 +216,13 @@ class LedgerSubscription(SubscriptionState):
             raise ConsumerInUseError(message)
 
     def _is_taken_from(self, call: str) -> bool:
-        # A hook or a signal handler may make another call on the worker's thread.
+        # The name is compared, too, because a hook or a signal handler may make a
+        # different call on the worker's thread.
         own = threading.get_ident(), call
         return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the quiet partitions; in a drain, those that were quiet at its start."""
+        """Return the quiet partitions; during a drain, those that were quiet at its start."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
@@ -226,8 +230,8 @@ class LedgerSubscription(SubscriptionState):
         """
         Use one snapshot of the quiet partitions until :meth:`unpin`.
 
-        Upstream asks twice per batch. If a pause took effect in between, upstream would
-        discard the batch, and could not park it.
+        Upstream queries the quiet partitions twice per batch. If a pause took effect in
+        between, upstream would discard the batch instead of parking it.
         """
         self._pinned = self.ledger.quiet()
 
@@ -261,17 +265,17 @@ class LedgerSubscription(SubscriptionState):
 
     def all_consumed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Return the offsets after the last returned records, to be committed by default.
+        Return the offsets after the last returned records, committed by default.
 
-        A poll moves positions when it drains records. A commit during the poll, on
-        another thread or by a rebalance, must not include records that the poll may put
-        back or never return.
+        A poll moves positions when it drains records. If another thread or a rebalance
+        commits during the poll, the commit must not include records that the poll may
+        put back or never return.
 
-        The position of a held partition is left out if it was committed already,
-        because no record was read since, and the topic may have been recreated. But an
-        offset that may expire is committed again: under ``assign``, where the retention
-        counts from the last commit, and if the topic has no id, as with brokers before
-        2.8.
+        The result leaves out a held partition whose position was committed already,
+        because no record was read since, and the topic may have been recreated. There
+        are two exceptions: under ``assign`` such a position is committed again, because
+        there the offset's retention counts from the last commit. It is also committed
+        again if the topic has no id, as with brokers before 2.8.
         """
         quiet, is_renewed = self.ledger.quiet(), self.partitions_auto_assigned()
         with self._lock:
@@ -291,7 +295,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Return the offset of the next record to be delivered; None if unknown.
 
-        Records that a poll has taken but not returned yet were not delivered.
+        Records that a poll has taken but not returned yet do not count as delivered.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -304,11 +308,12 @@ class LedgerSubscription(SubscriptionState):
         TopicPartition, tuple[OwnedPartitionState, int, int, OffsetAndMetadata | None]
     ]:
         """
-        Return each state, and its position for the application.
+        Map partitions to their state and their position for the program.
 
-        The two numbers in between are those of its moves and of its takes.
+        The two numbers in between are those of the state's moves and takes.
         """
-        # A worker calls this before each poll, so it reads attributes without calls.
+        # A worker calls this method before each poll, so for speed it only reads
+        # attributes.
         with self._lock:
             is_returned = self.undelivered.are_returned
             return {
@@ -321,8 +326,8 @@ class LedgerSubscription(SubscriptionState):
                 for tp, state in self.assignment.items()
             }
 
-    # If partitions of a response have departed, upstream would raise a KeyError, and
-    # other partitions would wait for request_timeout_ms.
+    # If a partition of a response is no longer assigned, upstream would raise a
+    # KeyError, and all other partitions would wait for request_timeout_ms.
 
     set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
     reset_failed = _of_assigned(SubscriptionState.reset_failed)
@@ -331,26 +336,27 @@ class LedgerSubscription(SubscriptionState):
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
-        Return the partitions whose records the program has, as far as the client knows.
+        Return the partitions whose records the program may be processing.
 
-        The program has the records of the last poll, or of the last step of an iteration,
-        until the next one starts or the consumer is closed. Any thread may call this.
+        The client assumes that the program processes the records of the last poll, or
+        the record of the last step of an iteration, until the next poll or step starts
+        or the consumer is closed. Any thread may call this.
         """
         with self._lock:
             return frozenset() if self.is_closing else self.undelivered.in_hand()
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions whose records a worker, or else the program, has."""
+        """Return the partitions whose records a worker, or else the program, processes."""
         return (self.worker_busy or self.in_hand)()
 
     # ------------------------------------------------------------ settled positions
 
-    # Upstream checks all partitions three times in each poll, which takes most of the
-    # poll's time with a thousand partitions, although nearly always all positions were
-    # settled before.
+    # Upstream checks all partitions three times in each poll. With a thousand
+    # partitions this takes most of the poll's time, although nearly always all
+    # positions were settled already.
 
     def unsettle(self) -> None:
-        """Let the next check examine every position again."""
+        """Make the next check examine every position again."""
         self._is_settled = False
 
     def has_all_fetch_positions(self) -> bool:
@@ -367,7 +373,7 @@ class LedgerSubscription(SubscriptionState):
             if self._is_settled:
                 return True
             try:
-                # Set first: a signal handler may unsettle a state below.
+                # Set first, because a signal handler may call unsettle() below.
                 self._is_settled = True
                 if not all(state.is_settled for state in self.assignment.values()):
                     self._is_settled = False
@@ -392,7 +398,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Assign partitions manually.
 
-        If a signal handler interrupts the call, the repeated call starts over, although
+        If a signal handler has interrupted a call, a repeated call starts over, even if
         upstream would detect no change.
         """
         if not self._is_whole:
@@ -406,7 +412,8 @@ class LedgerSubscription(SubscriptionState):
         partitions: Iterable[TopicPartition],
         randomize: bool = False,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> None:
-        # Runs under upstream's lock, before any fetch and before the user's listener.
+        # This runs under upstream's lock, before any fetch and before the user's
+        # listener.
         self.unsettle()
         super()._apply_assignment(partitions, randomize)
         gained = [
@@ -418,7 +425,8 @@ class LedgerSubscription(SubscriptionState):
         for tp, state in gained:
             self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
-        # Presumed ids count, too: a signal handler may have interrupted the last call.
+        # Also if an id is only presumed, because a signal handler may have interrupted
+        # the last call.
         if gained or any(state.is_presumed for state in self.assignment.values()):
             self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
@@ -430,8 +438,9 @@ class LedgerSubscription(SubscriptionState):
         state: Any,  # noqa: ANN401 - upstream's, ours from then on
         earlier: OwnedPartitionState | None,
     ) -> None:
-        # The current metadata may be older than the commit at which reading starts, but
-        # an id that was known before the join is not.
+        # The id is only presumed, because the current metadata may be older than the
+        # commit at which reading starts. That cannot be the case for an id that was
+        # known before the join.
         OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
         state.named_at = self.ledger.now()[0]
         state.topic_id, state.is_presumed = self.newest_id(tp.topic), True
@@ -440,7 +449,7 @@ class LedgerSubscription(SubscriptionState):
         begins = None
         if earlier is not None and earlier.is_unread:
             state.earlier_ids, begins = earlier.earlier_ids, self._strategy_of(tp)
-        # Set last, so that after an interrupt the next call repeats everything.
+        # Set last, so that after an interrupt the next call starts over.
         state.__class__ = OwnedPartitionState
         if begins not in {None, OffsetResetStrategy.NONE}:
             state.reset(begins)
@@ -453,12 +462,12 @@ class LedgerSubscription(SubscriptionState):
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
         """
-        Seek to a record that was taken; the position keeps its leader epoch.
+        Seek back to a record that was read before; the position keeps its leader epoch.
 
-        The epoch of a later record is also valid, because in a log that was truncated
-        below the offset, that epoch ends below the offset, too. A seek forward, for
-        example past an unreadable record, has no epoch, because another epoch may start
-        in between.
+        The epoch of a later record may be used: if the log was truncated below the
+        offset, that epoch ends below the offset, too. After a seek forward, for example
+        past an unreadable record, the position has no epoch, because another epoch may
+        start in between.
         """
         with self._lock:
             position = self.assignment[partition].position
@@ -471,7 +480,8 @@ class LedgerSubscription(SubscriptionState):
         Read partitions that are added later from their start, even under ``latest``.
 
         ``latest`` keeps its meaning for the partitions that :meth:`note_partitions` has
-        recorded. If unread records are deleted, the partition counts as held.
+        recorded. If unread records are deleted, reading continues as for a held
+        partition.
 
         Args:
             topics: the partitions of each topic that is known now.
@@ -485,14 +495,15 @@ class LedgerSubscription(SubscriptionState):
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
-        Record the number of partitions of each topic, of which the smallest counts.
+        Record each topic's number of partitions; the smallest recorded number counts.
 
         A topic that has fewer partitions now, or another id, was recreated. With
         another id, all its partitions count as added. Topics that are neither given nor
         subscribed are forgotten, unless the subscription is a pattern. The topics of a
         join may be older than the subscription.
-        While a worker has the consumer, all partitions of a topic that did not exist at
-        an earlier call count as added, unless its id shows that it existed before.
+        While a worker uses the consumer, all partitions of a topic that did not exist
+        in an earlier call count as added, unless the topic's id shows that it existed
+        before.
         """
         with self._lock:
             self._note_partitions(topics)
@@ -530,16 +541,17 @@ class LedgerSubscription(SubscriptionState):
         self, topics: Mapping[str, Collection[int]], *, is_of_all: bool
     ) -> None:
         """
-        Note, while a worker has the consumer, which topics do not exist.
+        Record, while a worker uses the consumer, which topics do not exist.
 
         If a pattern is subscribed, topics that a response with all topics lacks are
         forgotten, because a topic that is not known counts as added from then on.
 
         Args:
-            topics: the partitions of the subscribed topics, by a metadata response.
-            is_of_all: whether the response has all topics of the cluster.
+            topics: the partitions of each subscribed topic, according to a metadata
+                response.
+            is_of_all: whether the response lists all topics of the cluster.
 
-        Thread rules: the IO thread.
+        Thread rules: only the IO thread calls this.
         """
         if self._skips_no_record:
             with self._lock:
@@ -567,8 +579,8 @@ class LedgerSubscription(SubscriptionState):
         super().reset_missing_positions()
 
     def _begins_at_its_start(self, tp: TopicPartition) -> bool:
-        # Returns whether the partition was added while a worker has the consumer, or its
-        # topic was recreated under a hold while it was not assigned.
+        # Returns whether the partition was added while a worker uses the consumer, or
+        # its topic was recreated while a hold covered it and it was not assigned.
         count, _ = self._first_seen.get(tp.topic, (math.inf, None))
         if self._skips_no_record:
             return int(tp.partition) >= count
@@ -580,15 +592,17 @@ class LedgerSubscription(SubscriptionState):
         """
         Restart the partitions whose positions belong to an earlier id of their topic.
 
-        Each partition gets a new state object, as if it had been lost and regained, so
-        that fetches, commits and records of the old topic refer to the old state.
+        Each partition gets a new state object, as if it had been lost and assigned
+        again, so that fetches, commits and records of the old topic refer to the old
+        state.
 
         Args:
             ids: the ids in a metadata response, by topic.
             asked_at: the time of the request, in monotonic seconds.
 
         Returns:
-            Whether another response is needed, because a partition was gained since.
+            Whether another response is needed, because a partition was gained after the
+            request.
 
         Thread rules: only the IO thread calls this.
         """
@@ -598,10 +612,11 @@ class LedgerSubscription(SubscriptionState):
             for tp, state in self.assignment.items():
                 topic_id = ids.get(tp.topic)
                 if topic_id is None or not isinstance(state, OwnedPartitionState):
-                    # a signal handler interrupted the adoption, which is repeated
+                    # or a signal handler has interrupted the adoption, which will be
+                    # repeated
                     continue
                 if topic_id in state.earlier_ids:
-                    continue  # a broker with outdated metadata has an earlier id
+                    continue  # an earlier id, from a broker with outdated metadata
                 if state.topic_id is None and self.journal is not None:
                     self.journal.named(tp, id_text(topic_id))
                 if state.is_presumed and asked_at < state.named_at:
@@ -625,14 +640,15 @@ class LedgerSubscription(SubscriptionState):
         """
         Start new ownerships, as if other members had owned the partitions in between.
 
-        Fetches, queued records and commits of the earlier ownerships are void.
+        Fetches, queued records and commits of the earlier ownerships are no longer
+        valid.
 
         Args:
-            targets: by partition, the target of an operator's reset at which its
-                ownership starts; None for a start at the committed offset.
+            targets: maps each partition to the target of the operator's reset at which
+                its new ownership starts; None means a start at the committed offset.
 
         Returns:
-            The new states of the targeted partitions that are owned.
+            The new states of those of the partitions that are owned.
         """
         begun: dict[TopicPartition, Any] = {}
         with self._lock:
@@ -655,7 +671,7 @@ class LedgerSubscription(SubscriptionState):
         tp: TopicPartition,
         target: Any,  # noqa: ANN401 - of safeconsumer.group
     ) -> None:
-        """Record that an owned partition is already at the target of an operator's reset."""
+        """Record that an owned partition already is at the target of an operator's reset."""
         with self._lock:
             state = self.assignment.get(tp)
             if isinstance(state, OwnedPartitionState):
@@ -686,7 +702,7 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark positions that the program sets while topic ids are presumed, so they stay."""
+        """Mark positions that the program sets while topic ids are presumed, to keep them."""
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
@@ -694,7 +710,7 @@ class LedgerSubscription(SubscriptionState):
                     state.is_set_by_program = state.is_presumed
 
     def recreated(self) -> list[str]:
-        """Return the recreated topics of which no record was read yet, sorted."""
+        """Return the recreated topics from which no record was read yet, sorted."""
         with self._lock:
             owned = tuple(self.assignment.items())
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
@@ -724,7 +740,7 @@ class LedgerSubscription(SubscriptionState):
         self.unsettle()
 
     def _strategy_of(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - upstream's
-        # Returns the strategy that sets the first position in a recreated topic.
+        # Returns the strategy that determines the first position in a recreated topic.
         if self._must_not_skip(tp):
             return OffsetResetStrategy.EARLIEST
         return self._default_offset_reset_strategy
@@ -742,12 +758,12 @@ class LedgerSubscription(SubscriptionState):
         Drop a position until a broker has reported where to start.
 
         A call without a strategy means that the position is out of range. A broker does
-        not report whether records were deleted or the position is beyond the end. If
-        the partition was held, the first request asks for the start of the log.
+        not report whether records were deleted, or the position is beyond the end of
+        the log. If the partition was held, the start of the log is requested first.
 
         Raises:
-            IllegalStateError: the partition is not assigned; another thread may just
-                have unsubscribed.
+            IllegalStateError: the partition is not assigned, for example because
+                another thread has just unsubscribed.
         """
         with self._lock:
             state = self.assignment.get(partition)
@@ -768,12 +784,13 @@ class LedgerSubscription(SubscriptionState):
         self, before: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """
-        Emit an event for each position that was set back to the end of a truncated log.
+        Emit an event for each position that was moved to the end of a truncated log.
 
-        Each such change counts as a reset, so that a worker starts again there.
+        Each such move counts as a reset, so that a worker starts again at the new
+        position.
 
         Args:
-            before: the positions before the broker's response was used.
+            before: the positions before the broker's response was applied.
 
         Thread rules: the caller holds upstream's lock.
         """
@@ -794,9 +811,10 @@ class LedgerSubscription(SubscriptionState):
         self, partition: TopicPartition, begin: OffsetAndMetadata
     ) -> None:
         """
-        Set a position that was out of range to the broker's offset, and emit an event.
+        Move an out-of-range position to the offset from the broker; emit an event.
 
-        Beyond the end of the log, ``auto_offset_reset`` decides, as in upstream.
+        If the position is beyond the end of the log, ``auto_offset_reset`` decides, as
+        in upstream.
 
         Thread rules: the caller holds upstream's lock.
         """
@@ -825,7 +843,7 @@ class LedgerSubscription(SubscriptionState):
             state.out_of_range = position
 
     def unsubscribe(self) -> None:
-        """Clear the subscription and the assignment, whose fetched records are purged."""
+        """Clear the subscription and the assignment; fetched records are purged."""
         with self._lock:
             super().unsubscribe()
             self.ledger.assign({}, Cause.UNSUBSCRIBED)

@@ -1,4 +1,4 @@
-"""Keeps the position before the records that a poll took until the poll returns them."""
+"""Keeps the position before the records that a poll has taken, until it returns them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Fetch:
     A request for records.
 
     Attributes:
-        answered_at: the time of the response, in monotonic seconds; -inf before that.
+        answered_at: the time of the response, in monotonic seconds; -inf until it
+            arrives.
     """
 
     answered_at = -math.inf
@@ -28,14 +29,15 @@ class Fetch:
 
 class OwnedPartitionState(TopicPartitionState):
     """
-    Upstream's state of one owned partition, with the buffer of its records.
+    Upstream's state of one owned partition, with the partition's buffer.
 
     Upstream sets positions without a lock, so a drain that has just read a position
-    would overwrite the position of a seek on another thread. In this class a seek takes
-    the same lock as a drain, and after the seek no poll can put records back.
+    could overwrite the position that another thread has set by ``seek()``. In this
+    class a seek takes the same lock as a drain, and after a seek no poll can put
+    records back.
 
-    Upstream's state becomes one of this class by assignment to its ``__class__``; then
-    call :meth:`prepare`.
+    To convert upstream's state, set its ``__class__`` to this class and call
+    :meth:`prepare`.
     """
 
     buffer: Buffer
@@ -163,7 +165,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     @property
     def is_recreated(self) -> bool:
-        """Whether the topic was recreated; earlier commits belong to the deleted topic."""
+        """Whether the topic was recreated; earlier commits are for the deleted topic."""
         return bool(self.earlier_ids)
 
     @property
@@ -172,23 +174,23 @@ class OwnedPartitionState(TopicPartitionState):
         return self.is_recreated and self.read_to is None
 
     def begin_at_reset(self, target: Any) -> None:  # noqa: ANN401 - of safeconsumer.group
-        """Record that this ownership starts at the target of an operator's reset."""
+        """Record that this ownership starts at the target offset of an operator's reset."""
         self.reset_target, self.reset_moves = target, self.moves
 
     @property
     def least_commit(self) -> int | None:
-        """The smallest offset that a reset allows to commit; None allows any offset."""
+        """The smallest offset that a reset allows to be committed; None if any is allowed."""
         target = self.reset_target
         is_bound = target is not None and self.reset_moves == self.moves
         return target.offset if is_bound else None
 
     def note_read(self, end: int) -> None:
-        """Record the end of the taken records."""
+        """Record the offset after the records that were taken."""
         if self.is_recreated:
             self.read_to = max(self.read_to or 0, end)
 
     def has_read(self, offset: int) -> bool:
-        """Return whether reading or a seek has reached an offset of a recreated topic."""
+        """Return whether a read or a seek has reached an offset of a recreated topic."""
         position = self._position
         sought = 0 if position is None else position.offset
         return offset <= max(self.read_to or 0, sought)
@@ -200,16 +202,16 @@ class OwnedPartitionState(TopicPartitionState):
         unsettle: Callable[[], None],
     ) -> None:
         """
-        Make the attributes that this class needs beyond upstream's.
+        Set the attributes that this class needs in addition to upstream's.
 
         Args:
             lock: upstream's subscription lock.
             unvalidated: the partitions whose position was set, and not just advanced by
                 reading, since positions were last compared with their leaders' epochs.
-            unsettle: a function that is called before and after each change after which
-                the position may need a broker's response: before, in case a signal
-                handler raises after the change, and after, in case a handler reads
-                ``is_settled`` in between.
+            unsettle: a function to call before and after each change that may make the
+                position depend on a broker's response. The call before covers a signal
+                handler that raises after the change. The call after covers a handler
+                that reads ``is_settled`` in between.
         """
         self.buffer = Buffer()
         self.lock = lock
@@ -218,7 +220,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the partition has a position that needs no broker's response."""
+        """Whether the partition has a position that does not wait for a broker's response."""
         return (
             self._position is not None
             and self.reset_strategy is None
@@ -226,14 +228,14 @@ class OwnedPartitionState(TopicPartitionState):
         )
 
     def maybe_validate_position(self, current_leader_epoch: int | None) -> bool:
-        """Request a comparison of the position with a leader's log if the epochs differ."""
+        """Request a check of the position against the leader's log if the epochs differ."""
         self.unsettle()
         is_needed: bool = super().maybe_validate_position(current_leader_epoch)
         self.unsettle()
         return is_needed
 
     def request_position_validation(self) -> bool:
-        """Request a comparison of the position with its leader's log."""
+        """Request a check of the position against the leader's log."""
         self.unsettle()
         is_needed: bool = super().request_position_validation()
         self.unsettle()
@@ -258,8 +260,9 @@ class OwnedPartitionState(TopicPartitionState):
     def reset(self, strategy: int) -> None:
         """Drop the position until a broker has reported where to start."""
         with self.lock:
-            # This is cleared first: if a handler raises below, the awaited response is
-            # dropped, and no other request would be sent for request_timeout_ms.
+            # Cleared first: if a signal handler raises below, the awaited response is
+            # dropped, and otherwise no new request would be sent for
+            # request_timeout_ms.
             self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1
@@ -271,12 +274,12 @@ class OwnedPartitionState(TopicPartitionState):
 
     def restore_move(self) -> None:
         """
-        Restore the position of a seek that was overwritten.
+        Restore the position that a seek has set and that was then overwritten.
 
-        A step of an iteration takes no lock, because a lock would make the step a tenth
+        A step of an iteration takes no lock, because a lock would make steps 10 %
         slower. A drain takes the lock, but a signal handler on the same thread can
-        enter it, too. Therefore a step and a drain set the position, and then check
-        whether a seek intervened.
+        acquire it again. Therefore both a step and a drain first set the position, and
+        then check whether a seek came in between.
         """
         with self.lock:
             self.unsettle()
@@ -286,10 +289,10 @@ class OwnedPartitionState(TopicPartitionState):
 
     def put_back(self) -> bool:
         """
-        Move position and cursor back to the first record that a poll has taken.
+        Move the position and the cursor back to the first record that a poll has taken.
 
         Returns:
-            Whether that was possible; it is impossible if the position was moved since.
+            Whether this was possible; it is impossible if the position was moved since.
         """
         moves, before = self.moves, self.before
         if before is not None:
@@ -302,7 +305,7 @@ class OwnedPartitionState(TopicPartitionState):
         return before is not None
 
     def forget(self) -> None:
-        """Set the buffer's cursor to the position, and forget the records before it."""
+        """Set the buffer's cursor to the position, and drop the records before it."""
         if self._position is not None:
             self.buffer.forget(self._position.offset, self.moves)
         else:
@@ -318,28 +321,28 @@ class OwnedPartitionState(TopicPartitionState):
 
 class Undelivered:
     """
-    The partitions from which the last poll has taken records.
+    Tracks the partitions from which the last poll has taken records.
 
-    A drain moves positions immediately, so that the next fetches start after its
-    records. Only records that the poll returns are delivered, and only those records
-    may be committed.
+    A drain moves positions immediately, so that the next fetches start after the
+    drained records. Only records that the poll returns count as delivered and may be
+    committed.
 
     Thread rules: the caller holds upstream's subscription lock. A signal handler may
     commit on the draining thread, so taken records are recorded before the position
     moves, and forgotten after it has moved back.
 
     Attributes:
-        taken: the partitions, with their states.
+        taken: maps the partitions to their states.
         yielding: the partition of the record that an iteration yielded last; empty
             while the iteration fetches the next record; None after a poll.
         are_returned: whether the poll has returned the records. The poll sets this
-            last, and without a call, so that a signal handler raises either before
+            last, and without a call. A signal handler therefore raises either before
             that, and the records are delivered again, or after the poll has returned.
         is_step: whether a step of an iteration is polling. The partitions of all its
-            polls are kept until the step knows which records it yields.
-        step_starts: the positions at which the polls of a step started to take records,
-            by partition, with the states and their numbers of moves, and whether the
-            position was reached by a seek after the step had taken records.
+            polls are kept until the step has determined which records it yields.
+        step_starts: maps each partition to its state, the state's number of moves, the
+            offset from which the polls of a step started to take records, and whether a
+            seek moved the position there after the step had taken records.
     """
 
     def __init__(self) -> None:
@@ -354,12 +357,13 @@ class Undelivered:
         """
         Return the partitions whose records the last poll or step returned.
 
-        An unfinished poll's partitions are included until its final check for holds.
+        The partitions of an unfinished poll are included, until its final check for
+        holds has removed some.
         """
         return frozenset(self.taken if self.yielding is None else self.yielding)
 
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
-        """Remember the current position, unless this poll has an earlier one."""
+        """Remember a partition's current position, unless an earlier one is remembered."""
         self.taken[tp] = state
         state.takes += 1
         position = state.position
@@ -383,10 +387,11 @@ class Undelivered:
         records: list[ConsumerRecord],
     ) -> list[ConsumerRecord]:
         """
-        Return a step's records, except those taken before the step's last seek.
+        Return a step's records, except records that were taken before its last seek.
 
-        A program's own ``poll`` may poll several times, seek in between, and return all
-        records. A reset by the consumer itself drops no record.
+        A program's own ``poll`` may poll several times, call ``seek()`` in between, and
+        return all records. If the consumer itself has reset the position, no records
+        are left out.
         """
         earlier, moves, offset, is_sought = self.step_starts.get(
             tp, (None, 0, 0, False)
@@ -403,20 +408,20 @@ class Undelivered:
         return [one for one in last if one.offset >= offset]
 
     def is_delivered(self) -> bool:
-        """Return whether all records of the last poll are delivered for good."""
+        """Return whether the last poll's records were all returned, and are not buffered."""
         if self.is_step or not self.are_returned:
             return False
         return not [one for one in self.taken.values() if one.buffer.taken]
 
     def clear(self) -> None:
-        """Forget the taken records, which were delivered."""
+        """Forget the taken records, because they were delivered."""
         for state in self.taken.values():
             state.before = None
         self.taken.clear()
         self.are_returned = False
 
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
-        """Return the position after the last returned record; None if it is unknown."""
+        """Return the position after the last returned record; None if unknown."""
         before = None if self.are_returned else state.before
         position: OffsetAndMetadata | None = state.position
         return position if before is None else before
@@ -427,12 +432,13 @@ class Undelivered:
         """
         Move each position back to the first record that was taken but not returned.
 
-        Returned records are forgotten, unless their position was not moved, as in an
-        iteration. If a signal handler interrupts this call, the next call repeats it.
+        Returned records are dropped from the buffers, unless the position has not
+        passed them, as in an iteration. If a signal handler interrupts this call, the
+        next call repeats it.
 
         Args:
-            comes_again: a function that is called with the positions from which records
-                are delivered again.
+            comes_again: a function that is called with each partition, and the offset
+                from which its records are delivered again.
 
         Returns:
             The states of the partitions with taken records.

@@ -1,4 +1,4 @@
-"""Interrupts the waits of a ``poll``, but no other wait."""
+"""Interrupts the waits of a ``poll``, but no other waits."""
 
 import contextlib
 import functools
@@ -22,23 +22,23 @@ T = TypeVar("T")
 
 class Wakeup:
     """
-    A request, from any thread, to end the waits of the current poll or the next one.
+    A request, from any thread, that the current or the next poll stop waiting.
 
-    A poll waits for the coordinator, a join and committed offsets, in coroutines on the IO
-    thread, and for a fetch (:class:`FetchWait`).
+    A poll waits, in coroutines on the IO thread, for the coordinator, a join and
+    committed offsets; and for a fetch (:class:`FetchWait`).
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
-    2. A wait registers itself, and then reads ``is_asked``. Therefore the caller sees
-       the wait, or the wait sees ``is_asked``, or both.
-    3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end.
-       The request for which it waited stays pending for the next poll.
+    2. A wait registers itself, and then reads ``is_asked``. Therefore the caller finds
+       the wait, or the wait finds ``is_asked`` set, or both.
+    3. The poll gives up, as after its timeout, and clears ``is_asked`` at its end. The
+       request that it was waiting for stays pending for the next poll.
 
-    Thread rules: any thread and a signal handler may call :meth:`ask`, which takes no
+    Thread rules: any thread and a signal handler may call :meth:`ask`; it takes no
     lock.
 
     Attributes:
-        is_asked: whether the poll under way, or the next one, has to end.
-        poller: the thread of the poll under way.
+        is_asked: whether the current poll, or the next one, must end.
+        poller: the thread that is currently polling.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -48,18 +48,18 @@ class Wakeup:
         self._waits: list[Future] = []
 
     def ask(self) -> None:
-        """End the poll under way, or the next one."""
+        """End the current poll, or the next one."""
         self.is_asked = True
         for wait in tuple(self._waits):
             end_soon(self._net, wait)
 
     def is_polling_here(self) -> bool:
-        """Return whether a poll is under way on this thread."""
+        """Return whether this thread is in a poll."""
         return self.poller == threading.get_ident()
 
     @contextlib.contextmanager
     def registered(self, wait: Future) -> Generator[None, None, None]:
-        """Let a wake-up end this wait during the block; the IO thread calls this."""
+        """Let a wake-up end this wait in the ``with`` block; the IO thread calls this."""
         self._waits.append(wait)
         try:
             if self.is_asked:
@@ -73,8 +73,8 @@ class FetchWait:
     """
     A poll's wait for the response to a fetch, which a lifted hold also ends.
 
-    Thread rules: the polling thread; any thread and a signal handler may call
-    :meth:`end`.
+    Thread rules: only the polling thread, except that any thread and a signal handler
+    may call :meth:`end`.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -86,15 +86,16 @@ class FetchWait:
         self._ended = InterruptibleEvent()
 
     def end(self) -> None:
-        """End the current wait, or the next one since :meth:`begin`; takes no lock."""
+        """End the current wait, or the next one after :meth:`begin`; takes no lock."""
         self._ended.set()
 
     def for_any(self, futures: Sequence[Future], timeout_ms: float | None) -> None:
         """
-        Wait until a future is done, the time is over, or :meth:`end` is called.
+        Wait until any of the futures is done, the timeout, or a call of :meth:`end`.
 
         Raises:
-            Exception: the network's loop has ended, or ends now, with this error.
+            Exception: the network's loop has ended with this error, or ends with it
+                during the wait.
         """
         ended = self._ended
 
@@ -102,8 +103,8 @@ class FetchWait:
             for future in futures:
                 future.add_both(lambda _: ended.set())
 
-        # This runs on the IO thread, because if a signal handler raised within
-        # upstream's add_both(), the lock of that future would stay held.
+        # listen() runs on the IO thread. If it ran on this thread and a signal handler
+        # raised inside upstream's add_both(), the future's lock would stay held.
         if futures and not ended.is_set():
             call_soon(self._net, listen)
         wait_on(self._net, ended, None if timeout_ms is None else timeout_ms / 1000)
@@ -111,11 +112,11 @@ class FetchWait:
 
 class WakingManager:
     """
-    Upstream's manager of connections, for a coordinator whose polls can be woken.
+    Upstream's connection manager, for a coordinator whose polls can be woken.
 
     Args:
         manager: upstream's manager.
-        wakeup: the requests to wake a poll.
+        wakeup: the request to wake a poll.
     """
 
     def __init__(self, manager: Any, wakeup: Wakeup) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -129,11 +130,11 @@ class WakingManager:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the poll under way, or the next one, has to end."""
+        """Whether the current poll, or the next one, must end."""
         return self._wakeup.is_asked
 
     def wakeable(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
-        """Let a wake-up end the waits of a coroutine function, if this thread polls now."""
+        """Let a wake-up end a coroutine function's waits, if this thread is polling."""
         if not self._wakeup.is_polling_here():
             return call
 
@@ -144,7 +145,7 @@ class WakingManager:
         return marked
 
     def call_soon(self, call: Callable[..., Any], *args: object) -> Future:
-        """Start a coroutine soon, as upstream's method does, but return a future of ours."""
+        """Start a coroutine soon, as upstream does, but return a future of our class."""
         future: Future = self._manager.call_soon(call, *args)
         if type(future) is LoopFuture:
             future.__class__ = InterruptibleFuture
@@ -152,7 +153,7 @@ class WakingManager:
 
     @contextlib.contextmanager
     def unwakeable(self) -> Generator[None, None, None]:
-        """Let no wake-up end a wait of a join or of a listener in the block."""
+        """Let no wake-up end a join's or listener's wait in the ``with`` block."""
         self._is_unwakeable = True
         try:
             yield
@@ -161,7 +162,7 @@ class WakingManager:
 
     @property
     def wait_for(self) -> Callable[[Future, float | None], Awaitable[Any]]:
-        """Upstream's method, for coroutines; a poll that calls this directly can be woken."""
+        """Upstream's method; a coroutine of a poll that calls it directly can be woken."""
         return self.wakeable(self._wait_for)  # type: ignore[no-any-return]  # it is one
 
     async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - the future's value
@@ -171,19 +172,20 @@ class WakingManager:
         future.add_both(lambda _: end(ended))
         with self._wakeup.registered(ended):
             await await_for(self._manager, ended, timeout_ms)
-        if not future.is_done:  # a wake-up arrived: raise as if the time were over
+        if not future.is_done:  # a wake-up arrived; raises as after a timeout
             return await await_for(self._manager, future, 0)
         return await await_for(self._manager, future, None)
 
 
 class InterruptibleFuture(LoopFuture):
     """
-    A future to which a thread that signals may interrupt can add callbacks.
+    A future to which a thread can add callbacks even if signals may interrupt it.
 
-    Upstream 3.0.12 takes the lock without ``with``, so an exception of a signal handler
-    leaves the lock held, and the IO thread, which resolves the future, waits forever.
+    Upstream 3.0.12 acquires the future's lock without ``with``. If a signal handler
+    raises, the lock stays held, and the IO thread, which resolves the future, waits
+    forever.
 
-    Upstream's future becomes one of this class by assignment to its ``__class__``.
+    To convert upstream's future, set its ``__class__`` to this class.
     """
 
     __slots__ = ()
@@ -194,7 +196,7 @@ class InterruptibleFuture(LoopFuture):
         *args: Any,  # noqa: ANN401 - f's own
         **kwargs: Any,  # noqa: ANN401
     ) -> "InterruptibleFuture":
-        """Call a function with the value, now or once the future has the value."""
+        """Call a function with the value, either now or once the future has a value."""
         call = functools.partial(f, *args, **kwargs)
         if not self._waits(call, self._callbacks) and self.exception is None:
             _call(call, self.value)
@@ -206,7 +208,7 @@ class InterruptibleFuture(LoopFuture):
         *args: Any,  # noqa: ANN401 - f's own
         **kwargs: Any,  # noqa: ANN401
     ) -> "InterruptibleFuture":
-        """Call a function with the exception, now or once the future has the exception."""
+        """Call a function with the exception, either now or once the future has failed."""
         call = functools.partial(f, *args, **kwargs)
         if not self._waits(call, self._errbacks) and self.exception is not None:
             _call(call, self.exception)
@@ -217,8 +219,8 @@ class InterruptibleFuture(LoopFuture):
     ) -> bool:
         with self._lock:
             if not self.is_done:
-                # No call is allowed here, because a signal handler that interrupts a
-                # call would wait for this lock.
+                # No call is allowed here, because a signal handler could interrupt it
+                # and would then wait for this lock.
                 waiting += [call]
             return not self.is_done
 
@@ -234,8 +236,8 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
 
 class _WakeableCoroutine:
     # Awaits a coroutine, and marks the manager while a step of the coroutine runs. A
-    # wait that starts then belongs to this coroutine of the coordinator, and to no
-    # other.
+    # wait that starts during such a step thus belongs to this coroutine, and not to
+    # another coroutine of the coordinator.
 
     def __init__(
         self, waking: WakingManager, coroutine: Coroutine[Any, Any, Any]
@@ -264,7 +266,7 @@ class _WakeableCoroutine:
 
 
 def end(wait: Future) -> None:
-    """End a wait that has not ended; the IO thread calls this."""
+    """End a wait, unless it has ended already; the IO thread calls this."""
     if not wait.is_done:
         wait.success(None)
 
@@ -272,6 +274,6 @@ def end(wait: Future) -> None:
 def end_soon(net: Any, wait: Future) -> None:  # noqa: ANN401 - kafka-python is untyped
     """End a wait; any thread and a signal handler may call this."""
     if not wait.is_done:
-        # The loop may have ended, and the wait with it.
+        # If the loop has ended, the wait has ended, too.
         with contextlib.suppress(RuntimeError, kafka_errors.KafkaError):
             call_soon(net, lambda: end(wait))

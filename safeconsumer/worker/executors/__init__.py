@@ -31,12 +31,12 @@ class Runner(Protocol):
         Wait up to ``seconds`` for the runner; return whether it is ready.
 
         Raises:
-            LifespanError: the lifespan could not be entered, so the runner never gets
-                ready.
+            LifespanError: the lifespan could not be entered, so the runner will never
+                be ready.
         """
 
     def recall(self) -> None:
-        """Return records that are handed over but not begun, and start no record any more."""
+        """Return records that were handed over but not begun, and start no more records."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """Stop within ``seconds``, without waiting for handlers that take longer."""
@@ -46,7 +46,7 @@ def choose(
     executor: ExecutorName, decisions: Decisions, calls: Calls, count: int
 ) -> Runner:
     """
-    Make a runner that runs ``count`` handlers at a time.
+    Return a new runner that runs ``count`` handlers at a time.
 
     Raises:
         WorkerSettingError: the executor cannot run this handler.
@@ -62,12 +62,13 @@ def choose(
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:
     """
-    Refuse a handler of a kind that the executor cannot call.
+    Refuse a handler that is not of the kind that the executor calls.
 
     Raises:
-        WorkerSettingError: the executor awaits and the handler is not a coroutine
-            function, or the other way round; or the handler is a generator function,
-            which no executor iterates over.
+        WorkerSettingError: the executor awaits handlers and this handler is not a
+            coroutine function, or the handler is a coroutine function and the executor
+            does not await; or the handler is a generator function, over which no
+            executor iterates.
     """
     if is_generator(handle):
         message = (
@@ -89,7 +90,7 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
 
 def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
     """
-    Refuse a lifespan that cannot be entered where the executor's handlers run.
+    Refuse a lifespan that the executor cannot enter where its handlers run.
 
     Raises:
         WorkerSettingError: the executor cannot enter the lifespan.

@@ -32,8 +32,8 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 
 T = TypeVar("T")
-# The shares of the time for stopping after which handlers and the lifespan are
-# cancelled once more, together with the tasks that handlers left behind.
+# The fractions of the time for stopping after which handlers, the lifespan and the
+# tasks that handlers left behind are cancelled again.
 _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
@@ -41,9 +41,9 @@ class Coroutines:
     """
     Runs a given number of coroutines at a time, in one event loop.
 
-    Each hand-over of records has its own asyncio task, in a copy of the context in
-    which the lifespan was entered, so a handler that cancels its task affects no other
-    hand-over. Each call of a handler has its own copy of the context.
+    Each hand-over of records has its own asyncio task, so a handler that cancels its
+    task affects no other hand-over. The task runs in a copy of the context in which the
+    lifespan was entered. Each call of a handler has its own copy of the context.
     """
 
     def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
@@ -72,7 +72,7 @@ class Coroutines:
 
     def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """
-        Run handlers in an event loop that is already running.
+        Use an event loop that is already running for the handlers.
 
         Call this method in that loop, before :meth:`start`.
         """
@@ -80,7 +80,7 @@ class Coroutines:
         self._context = contextvars.copy_context()
 
     def start(self) -> None:
-        """Start a loop in a thread, or start in the user's loop."""
+        """Start a loop in a thread, or use the user's loop."""
         if self._theirs is None:
             threading.Thread(
                 target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
@@ -99,13 +99,13 @@ class Coroutines:
         """Do nothing, because a coroutine immediately starts the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Cancel running handlers, leave the lifespan, and stop a loop that was started."""
+        """Cancel running handlers, leave the lifespan, and stop the loop if we started it."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
         self._decisions.queue.listen(None)
         self._decisions.queue.end()
-        if self._loop is None:  # the loop has not started, and stops when it does
+        if self._loop is None:  # a loop that starts later stops immediately
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._cancel)
@@ -130,23 +130,25 @@ class Coroutines:
     def _run_until(
         self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
     ) -> None:
-        # If a task that a handler started raises one of these exceptions, the loop stops.
+        # The loop stops if any task in it raises one of these exceptions, even a task
+        # that a handler started.
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             self._decisions.fail(error)
 
     def _begin(self) -> None:
-        # Tasks that handlers left behind continue in the user's loop, like other tasks.
+        # Tasks that handlers left behind continue in the user's loop, like any other
+        # task.
         assert self._theirs is not None  # noqa: S101 - the loop runs this
         main = self._begin_in(self._theirs)
         main.add_done_callback(lambda _: self._ended.set())
 
     def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
         self._ident = threading.get_ident()
-        # The loop is set first, because an eager task already runs in create_task().
-        # From this point on, stop() cancels the task in this loop, once the task is
-        # known.
+        # self._loop is set first, because create_task() may already run the task, if
+        # the loop has an eager task factory. From this point on, stop() can cancel the
+        # task.
         self._loop = loop
         main = self._main = loop.create_task(self._live())
         if self._is_over:
@@ -177,12 +179,12 @@ class Coroutines:
         self._decisions.queue.listen(self._wake)
         self._hand_out()
         while not self._stopping.is_set():
-            # A program that cancels all tasks of its loop does not stop the worker.
+            # A program that cancels all tasks of its loop must not stop the worker.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._stopping.wait()
         try:
             await self._end_calls(None)
-        except asyncio.CancelledError:  # the first part of the time has passed
+        except asyncio.CancelledError:  # _FIRST_PART of the time has passed
             await self._end_calls(self._seconds * (_SECOND_PART - _FIRST_PART))
 
     async def _end_calls(self, seconds: float | None) -> None:
@@ -221,8 +223,8 @@ class Coroutines:
 
     def _wake(self) -> None:
         # The queue calls this method under its lock, on any thread. One scheduled call
-        # serves many records. Without a free slot no call is scheduled, because the
-        # next freed slot claims work.
+        # of _hand_out serves many records. If no slot is free, no call is scheduled,
+        # because the next slot that becomes free claims work itself.
         if self._free and not self._is_woken:
             self._is_woken = True
             assert self._loop is not None  # noqa: S101 - the loop has called listen()
@@ -244,7 +246,8 @@ class Coroutines:
         assert self._loop is not None  # noqa: S101 - the loop runs this
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         if task.letter is not None:
-            # A daemon thread, so that a sink that does not return keeps no process alive.
+            # The thread is a daemon, so that a sink that does not return does not keep
+            # the process alive.
             threading.Thread(
                 target=self._call_sink,
                 args=(task, slot),
@@ -284,9 +287,9 @@ class Coroutines:
         assert self._loop is not None  # noqa: S101 - the loop started this thread
         slot.stack = functools.partial(tracebacks.of_thread, threading.get_ident())
         try:
-            # No variable keeps the outcome, because the traceback of a sink's error
-            # refers back to this frame and would keep the sink's variables alive until
-            # the next collection.
+            # The outcome is not kept in a variable. The traceback of a sink's error
+            # refers to this frame, so the variable would keep the sink's local
+            # variables alive until the next garbage collection.
             self._complete(self._outcome_of_sink(task, slot), slot)
         except BaseException as error:  # noqa: BLE001 - run() raises the error, healthy() shows it
             end_slot(slot, self._decisions.fail, error)
@@ -321,7 +324,7 @@ class Coroutines:
         for count, index in enumerate(indexes):
             slot.index, slot.began = index, now
             if epoch.is_held or now > until or ours.cancelling():
-                break  # the task was cancelled for a record that is done
+                break  # a cancellation was meant for an earlier record
             error = await self._raised_by(records[index], slot, context)
             before, now = now, time.monotonic()
             if error is not None:
@@ -331,8 +334,8 @@ class Coroutines:
                         and ours.cancelling()
                         and isinstance(error, HandlerCancelledError)
                     ):
-                        # a late cancellation for an earlier record; this record is
-                        # called again alone
+                        # The cancellation was meant for an earlier record, so this
+                        # record is not failed but handed out again.
                         break
                     return Outcome(
                         task=task,
@@ -343,7 +346,7 @@ class Coroutines:
                         failing=now - before,
                     )
                 finally:
-                    # The error's traceback refers back to this frame, see _call_sink().
+                    # The error's traceback refers to this frame, see _call_sink().
                     error = None
             records[index] = None
         else:
@@ -388,9 +391,10 @@ def in_copied_context(
     coroutine: Coroutine[Any, Any, T],
 ) -> Generator[Any, Any, T]:
     """
-    Await a coroutine in a copy of the context, so that variables it sets end with it.
+    Await a coroutine in a copy of the context; variables that it sets are discarded.
 
-    A task for each call would have the same effect, but costs four times as much.
+    An asyncio task for each call would have the same effect, but costs four times as
+    much.
     """
     run = contextvars.copy_context().run
     step, value = coroutine.send, None

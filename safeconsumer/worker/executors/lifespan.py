@@ -19,21 +19,21 @@ from safeconsumer.worker.handlers import MakeLifespan, is_async, is_generator
 from safeconsumer.worker.settings import check_signature
 from safeconsumer.worker.tracebacks import shown
 
-# ------------------------------------------------------------ before it is called
+# ------------------------------------------------------------ checks before the call
 
 
 def refuse_no_maker(lifespan: object) -> None:
     """
-    Refuse an object that does not make a context manager when called without arguments.
+    Refuse an object that does not return a context manager if called without arguments.
 
     Raises:
-        WorkerSettingError: the object is a context manager itself; it cannot be called,
-            or requires arguments; or it makes a generator or a coroutine.
+        WorkerSettingError: the object is itself a context manager; it cannot be called,
+            or requires arguments; or it returns a generator or a coroutine.
     """
     is_manager = isinstance(
         lifespan, AbstractContextManager | AbstractAsyncContextManager
     )
-    # A context manager may also make context managers when called, as some pools do.
+    # Some context managers, such as pools, also return context managers when called.
     if is_manager and not _needs_nothing(lifespan):
         _refuse(
             f"lifespan must make a context manager, and {shown(lifespan)} is one: give "
@@ -41,7 +41,8 @@ def refuse_no_maker(lifespan: object) -> None:
         )
     if not callable(lifespan):
         _refuse(f"lifespan must be callable, not {shown(lifespan)}")
-    # A class makes instances, whatever its instances do when they are called.
+    # Calling a class returns an instance, even if calling the instance returns a
+    # coroutine.
     is_class = isinstance(lifespan, type)
     if not is_class and (is_generator(lifespan) or is_async(lifespan)):
         _refuse(
@@ -53,7 +54,7 @@ def refuse_no_maker(lifespan: object) -> None:
 
 
 def makes_only_async(lifespan: object) -> bool:
-    """Return whether a lifespan is known to make only an async context manager."""
+    """Return whether a lifespan is known to return only an async context manager."""
     if isinstance(lifespan, type):
         is_sync = issubclass(lifespan, AbstractContextManager)
         return issubclass(lifespan, AbstractAsyncContextManager) and not is_sync
@@ -70,7 +71,7 @@ def _needs_nothing(lifespan: object) -> bool:
 
 
 def _is_decorated(lifespan: object) -> bool:
-    # Returns whether a decorator of contextlib, which passes on all arguments, made the
+    # Returns whether a contextlib decorator, which passes on all arguments, created the
     # function.
     return getattr(_function(lifespan), "__globals__", None) is vars(contextlib)
 
@@ -90,10 +91,10 @@ def _refuse(message: str) -> NoReturn:
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Make and enter the context manager; return its value.
+    Create and enter the lifespan's context manager; return its value.
 
     Raises:
-        LifespanError: the context manager could not be made or entered.
+        LifespanError: the context manager could not be created or entered.
     """
     if lifespan is None:
         return None
@@ -106,10 +107,10 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
 
 async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Make and enter the context manager, sync or async; return its value.
+    Create and enter the context manager, sync or async; return its value.
 
     Raises:
-        LifespanError: the context manager could not be made or entered.
+        LifespanError: the context manager could not be created or entered.
     """
     if lifespan is None:
         return None
@@ -123,7 +124,7 @@ async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> A
 
 
 def _checked(made: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - the user's own
-    # The error messages of contextlib name neither the lifespan nor the executor.
+    # contextlib's own error messages name neither the lifespan nor the executor.
     if isinstance(made, AbstractContextManager):
         return made
     if isinstance(made, AbstractAsyncContextManager):
@@ -148,8 +149,9 @@ class LifespanThread:
     """
     Enters and leaves the lifespan in its own daemon thread.
 
-    The extra thread lets callers limit their wait, and makes entering and leaving
-    happen on the same thread, as a database connection may require.
+    Because of the separate thread, callers can limit their wait. It also means that
+    entering and leaving happen on the same thread, as a database connection may
+    require.
 
     Attributes:
         state: the lifespan's value, once the lifespan is entered.
@@ -168,7 +170,7 @@ class LifespanThread:
         )
 
     def start(self) -> None:
-        """Start to enter the lifespan, if there is one."""
+        """Start entering the lifespan, if there is one."""
         if self._lifespan is not None:
             self._thread.start()
 
@@ -185,7 +187,7 @@ class LifespanThread:
         return is_over
 
     def leave(self, seconds: float) -> None:
-        """Leave the lifespan, and wait up to ``seconds`` until it is left."""
+        """Leave the lifespan, and wait up to ``seconds`` until that is done."""
         self._leaving.set()
         if self._thread.is_alive():
             self._thread.join(seconds)

@@ -33,25 +33,28 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
-# Seconds that a process has to exit after a signal, or after it has closed its pipe.
+# Seconds within which a process must exit after a signal, or after it has closed its
+# pipe.
 _GONE_SECONDS = 1.0
-# Seconds to wait for a stop of the worker after a process was ended by a signal. A
-# signal such as that of a Ctrl-C may also be meant for the worker, which notices it on
-# the next turn of its loop.
+# Seconds to wait for the worker to stop after one of its processes has exited early. A
+# signal such as that of a Ctrl-C may have ended the process, and may also be meant for
+# the worker, which notices it on the next turn of its loop.
 _RECALL_SECONDS = 1.0
-# The exit code of a process whose fork server has exited; the process may be alive.
+# The exit code that multiprocessing reports for a process, which may still be alive, if
+# the fork server has exited.
 _UNKNOWN = 255
-# The maximum bytes of a stack, which is the capacity of a pipe that nobody reads.
+# The maximum size of a stack in bytes, which is the capacity of a pipe, because the
+# pipe is read only after the process has exited.
 _STACK_BYTES = 65_536
 
 
 @define(eq=False)
 class _Child:
     """
-    A process, the pipe to the process, and another pipe for its stack.
+    A process, the pipe to the process, and a second pipe for the process's stack.
 
-    The end of the pipe shows that the process has ended. ``multiprocessing`` cannot
-    tell, because it reports living processes as ended if the fork server was killed.
+    Only EOF on the pipe shows reliably that the process has exited. ``multiprocessing``
+    reports living processes as exited if the fork server was killed.
     """
 
     process: Any
@@ -60,7 +63,7 @@ class _Child:
     _is_orphan: bool = False
 
     def readables(self) -> list[Any]:
-        """Return the objects that become readable with a message or when the process ends."""
+        """Return the objects that become readable at a message or the exit of the process."""
         return [self.pipe] if self._is_orphan else [self.pipe, self.process.sentinel]
 
     def has_message(self, seconds: float | None) -> bool:
@@ -68,9 +71,9 @@ class _Child:
         Wait for a message; return False if no message arrives in time.
 
         Raises:
-            EOFError: the process has ended, and a process that a handler forked keeps
-                the pipe open. If no process keeps the pipe open, receiving raises this
-                error.
+            EOFError: the process has exited, and a process that a handler forked keeps
+                the pipe open. If no process keeps the pipe open, the method returns
+                True, and ``recv()`` raises this error.
         """
         poller = select.poll()
         for readable in self.readables():
@@ -86,7 +89,7 @@ class _Child:
         return self.has_message(seconds)
 
     def last_message(self, seconds: float) -> LifespanError | None:
-        """Wait for the end of the process; return why it could not leave its lifespan."""
+        """Wait until the process exits; return why it could not leave its lifespan."""
         with contextlib.suppress(EOFError, OSError):
             while self.has_message(seconds):
                 message = self.pipe.recv()
@@ -95,7 +98,7 @@ class _Child:
         return None
 
     def last_stack(self) -> str:
-        """Return the stacks that the process wrote after the signal, or an empty text."""
+        """Return the stacks that the process wrote after the signal, or an empty string."""
         with contextlib.suppress(OSError):  # stop() has closed the pipe
             if self.stack.poll(0):
                 found = os.read(self.stack.fileno(), _STACK_BYTES)
@@ -103,7 +106,7 @@ class _Child:
         return ""
 
     def close(self) -> None:
-        """Close the pipes, so that the process ends unless it is in a handler."""
+        """Close the pipes, so that the process exits unless it is in a handler."""
         for one in (self.pipe, self.stack):
             with contextlib.suppress(OSError):
                 one.close()
@@ -119,7 +122,7 @@ class _Child:
         self.signal(signal.SIGKILL)
 
     def end(self) -> int | None:
-        """Wait for the process and return its exit code; kill it if it does not end soon."""
+        """Wait for the process and return its exit code; kill it if it does not exit soon."""
         until = time.monotonic() + _GONE_SECONDS
         self.last_message(_GONE_SECONDS)
         self.process.join(max(0.0, until - time.monotonic()))
@@ -147,19 +150,19 @@ def check_picklable(what: str, thing: object) -> None:
 
 
 class NotBegunError(Exception):
-    """A record was not handed over, because no more processes are started."""
+    """A record was not handed over to a process, because no more processes are started."""
 
 
 class Processes(Threads):
     """
-    Runs handlers in processes, each with one record or one batch at a time.
+    Runs handlers in processes; each process gets one record or one batch at a time.
 
-    Each thread has its own process, and replaces that process if it ends. If an idle
-    process ends, no record fails. If a process ends after a hand-over, the record or
+    Each thread has its own process, and replaces that process if it exits. If an idle
+    process exits, no record fails. If a process exits after a hand-over, the record or
     the batch fails, because the handler may have started.
 
-    The processes are started by ``forkserver``, never by a plain fork, because
-    kafka-python's thread is running.
+    The processes are started by ``forkserver``, never by a plain fork, because a fork
+    is not safe while kafka-python's thread is running.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
@@ -176,7 +179,7 @@ class Processes(Threads):
         if calls.timeout is not None and calls.timeout > LONGEST:
             self._limit = None
         self._context: Any = multiprocessing.get_context("forkserver")
-        # the processes by the identifier of their threads
+        # maps the identifier of each thread to the thread's process
         self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
         self._recalled = InterruptibleEvent()
@@ -185,9 +188,9 @@ class Processes(Threads):
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Start the threads; a process is started when there is work for it."""
-        # This exit handler runs before the one of multiprocessing, which waits without
-        # a limit.
+        """Start the threads; each thread starts its process once there is work for it."""
+        # This exit handler runs before multiprocessing's own, which waits for the
+        # processes without a time limit.
         atexit.register(self._kill)
         super().start()
 
@@ -198,12 +201,12 @@ class Processes(Threads):
                 child.kill()
 
     def recall(self) -> None:
-        """Start no more processes, so that records that wait for a process stay unhandled."""
+        """Start no more processes, so that records that wait for a process are put back."""
         self._recalled.set()
         self._recalling.close()  # ends all waits for a first message
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """End the processes; kill those that are in a handler."""
+        """Stop the processes; kill those that are in a handler."""
         until = time.monotonic() + seconds
         self.recall()
         atexit.unregister(self._kill)
@@ -216,7 +219,7 @@ class Processes(Threads):
                 child.kill()
                 continue
             with contextlib.suppress(OSError):
-                child.pipe.send(None)  # the process leaves its lifespan and ends
+                child.pipe.send(None)  # the process leaves its lifespan and exits
         for place, child in children:
             if place not in busy:
                 error = child.last_message(max(0.0, until - time.monotonic()))
@@ -225,7 +228,7 @@ class Processes(Threads):
             child.process.join(max(0.0, until - time.monotonic()))
             child.kill()
             child.close()
-        # A process that is just being started is killed by the thread that starts it.
+        # A process that is still being started is killed by the thread that starts it.
         if self._starting.acquire(timeout=max(0.0, until - time.monotonic())):
             self._starting.release()
 
@@ -237,13 +240,13 @@ class Processes(Threads):
         }
 
     def _stack_of(self, _slot: Slot) -> StackOf:
-        return lambda: None  # the stack of this thread would not show the handler
+        return lambda: None  # this thread's stack would not show the handler
 
     # ------------------------------------------------------------ asking
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         try:
-            self._make_ready()  # first, as the record has not begun yet
+            self._make_ready()  # done first, while the record has not begun yet
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
         except HandlersCannotRunError as error:
@@ -252,16 +255,17 @@ class Processes(Threads):
             return Outcome(task=task, failed=[(first, error)], left=left)
         outcome = super()._run(task, slot)
         for _, wrong in outcome.failed:
-            # the calls in this process; a note has the handler's traceback
+            # The traceback shows only calls in this process; a note on the exception
+            # has the handler's own traceback.
             wrong.__traceback__ = None
         return outcome
 
     def _call_in_child(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        """Call the handler in this thread's process, and raise the handler's exception."""
+        """Call the handler in this thread's process, and raise its exception here."""
         tracer = self._calls.trace
         carrier = None if tracer is None else tracer.carrier()
         question = given, context.partition, context.attempt, carrier
-        sent = pickle.dumps(question)  # a pipe's own pickler takes twice the time
+        sent = pickle.dumps(question)  # twice as fast as in pipe.send()
         child = self._children[threading.get_ident()]
         wrong = self._answer(
             child, sent, len(given) if self._decisions.queue.policy.is_batch else 1
@@ -282,7 +286,7 @@ class Processes(Threads):
             raise
         if answer is None:
             return self._late(child)
-        # the process was exiting when the record came
+        # the process was already exiting when it received the record
         if isinstance(answer, LifespanError):
             return self._ended(child, count, answer)
         return answer[0]
@@ -290,7 +294,7 @@ class Processes(Threads):
     def _ended(
         self, child: _Child, count: int, error: Exception | None = None
     ) -> Exception:
-        # Returns the failure of the ``count`` records that the process had.
+        # Returns the failure of the ``count`` records that the process was handling.
         self._children.pop(threading.get_ident(), None)
         code = child.end()
         if not self._is_stopped:
@@ -325,7 +329,8 @@ class Processes(Threads):
     # ------------------------------------------------------------ starting
 
     def _make_ready(self) -> None:
-        # Raises NotBegunError or HandlersCannotRunError if no process can be made ready.
+        # Raises NotBegunError or HandlersCannotRunError if no process could be made
+        # ready.
         child = self._children.get(threading.get_ident())
         if child is not None:
             with contextlib.suppress(EOFError, OSError):
@@ -341,7 +346,7 @@ class Processes(Threads):
             raise HandlersCannotRunError(message) from error
 
     def _start_child(self) -> None:
-        # If a process ends before it gets a record, no record fails.
+        # If a process exits before it gets a record, no record fails.
         child = self._begin()
         try:
             wrong = self._first_message(child)
@@ -377,8 +382,8 @@ class Processes(Threads):
         return child
 
     def _start(self, process: Any) -> None:  # noqa: ANN401 - multiprocessing's own
-        # The start has a time limit, because the fork server may block in the import of
-        # the script, too.
+        # The start has a time limit, because the fork server may block, too, while it
+        # imports the script.
         begun: Future[None] = Future()
 
         def start() -> None:
@@ -410,8 +415,8 @@ class Processes(Threads):
         try:
             if self._has_message(child, until):
                 child.pipe.recv()
-                # The work is sent only now, because it could fill the pipe to a process
-                # that is still importing.
+                # The handler is sent only now. If it were sent while the process is
+                # still importing, it could fill the pipe, and sending would block.
                 child.pipe.send(self._sent_work)
                 if self._has_message(child, until):
                     error: HandlersCannotRunError | None = child.pipe.recv()

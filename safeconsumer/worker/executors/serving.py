@@ -27,20 +27,20 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import chain, shorten_tracebacks, shown
 
-# The signal that ends a process at a handler's time limit. Few programs use this
-# signal; without a signal handler it ends the process and leaves no core file.
+# The signal that ends a process whose handler has reached its time limit. Few programs
+# use this signal. By default it ends the process and leaves no core file.
 ENDS_LATE = signal.SIGVTALRM
 
 
 def serve(pipe: Connection, stack: Connection) -> None:
-    """Work in a child process until a message ends the work, or the pipe is closed."""
+    """Handle records in a child process until the parent sends None or closes the pipe."""
     _leave_signals_to_the_worker()
-    # A pipe that stays open in a fork, or in a program that a handler starts, would
-    # hide the death of this process.
+    # If the pipe stayed open in a forked child, or in a program that a handler starts,
+    # the parent would not notice the death of this process.
     os.register_at_fork(after_in_child=pipe.close)
     os.set_inheritable(pipe.fileno(), False)  # noqa: FBT003 - the parameter has no keyword
-    # At this signal faulthandler, which is C code, writes all stacks, whatever the
-    # handler is doing.
+    # At this signal faulthandler writes all stacks. It is C code, so it works whatever
+    # the handler is doing.
     faulthandler.register(ENDS_LATE, file=stack.fileno(), chain=True)
     try:
         pipe.send(None)  # the parent waits for this message
@@ -77,7 +77,7 @@ def _called(  # noqa: PLR0913, PLR0917 - the fields of the question
     attempt: int,
     carrier: Mapping[str, str] | None,
 ) -> "Parcel | None":
-    # Returns the packed exception of the call, or None if the call raised none.
+    # Returns the packed exception that the call raised, or None.
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 
@@ -95,9 +95,10 @@ def _no_deadline() -> None:
 
 
 def _leave_signals_to_the_worker() -> None:
-    # Signals that a terminal or a service manager sends to all processes are meant for
-    # the process that owns the consumer, which needs this process while it drains.
-    # SIG_IGN is not used, because programs that the handler starts would inherit it.
+    # A terminal or a service manager sends its signals to all processes, but they are
+    # meant for the process that owns the consumer. That process still needs this one
+    # while it drains. SIG_IGN is not used, because programs that the handler starts
+    # would inherit it.
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -116,16 +117,17 @@ def _pass_by(*_signal: object) -> None:
     """Ignore a signal."""
 
 
-# ------------------------------------------------------------ errors that travel
+# ------------------------------------------------------------ errors that are sent to
+# the parent
 
 
 def packed(error: BaseException) -> "Parcel":
     """
     Pack an error in a form that can be sent to another process.
 
-    An error that can be pickled arrives unchanged. Any other error arrives with its
-    class, or with the nearest parent class that the other process can import, so that
-    ``Retry.never`` and ``except`` mean the same there. An attribute that cannot be
+    An error that can be pickled arrives unchanged. Any other error is rebuilt with its
+    class, or with the nearest base class that the other process can import, so that
+    ``Retry.never`` and ``except`` work there as usual. An attribute that cannot be
     pickled is lost.
     """
     with contextlib.suppress(Exception):  # the class may raise anything
@@ -136,7 +138,7 @@ def packed(error: BaseException) -> "Parcel":
 
 
 class _Calls(str):
-    """A note with a traceback, which is pickled as a plain string."""
+    """A note that contains a traceback; it is pickled as a plain string."""
 
     __slots__ = ()
 
@@ -145,7 +147,8 @@ class _Calls(str):
 
 
 def _note_calls(error: BaseException) -> None:
-    # An exception that was raised and sent before already has such a note.
+    # An exception object that was sent before already has such a note, which is
+    # replaced.
     shorten_tracebacks(error)
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
@@ -161,7 +164,7 @@ class Parcel:
 
     def __reduce__(self) -> Any:  # noqa: ANN401 - as pickle requires
         # Only the receiving process knows which classes it can import, so it tries
-        # these forms in order.
+        # these pickled forms in order.
         error, text = _with_packed_errors(self.error), shown(self.error)
         state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
         args = error.args
@@ -174,8 +177,8 @@ class Parcel:
 
 
 def _with_packed_errors(error: BaseException) -> BaseException:
-    # Each error of a batch is packed separately, so that an error that cannot be sent
-    # affects no other error.
+    # Each error of a batch is packed separately, so that an error that cannot be
+    # pickled does not affect the others.
     if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
         return error
     apart = {

@@ -22,7 +22,7 @@ from safeconsumer.worker.partition import Outcome, Task
 
 
 class Threads:
-    """Runs handlers in daemon threads; a stuck thread does not block the exit."""
+    """Runs handlers in daemon threads; a stuck thread does not prevent the program's exit."""
 
     _ends_late = False  # whether this executor can end a handler that takes too long
 
@@ -44,7 +44,7 @@ class Threads:
         ]
 
     def start(self) -> None:
-        """Start the threads; no record is handed over before the first poll."""
+        """Start the threads; they get no records before the first poll."""
         self._lifespan.start()
         for thread in self._threads:
             thread.start()
@@ -57,7 +57,7 @@ class Threads:
         """Do nothing, because a thread immediately starts the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Let the threads end; a thread that is in a handler ends after the handler."""
+        """Make the threads end; a thread in a handler ends once the handler returns."""
         self._decisions.queue.end()
         self._lifespan.leave(seconds)
 
