@@ -31,8 +31,9 @@ ARRIVED = "paused by its previous owner"
 MEMBER, LEADER = "member", "leader"
 """The writers of marks. Some leaders send a member's own subscription back to the member."""
 
-# The limit, in bytes, for twice the size of all members' marks. A group's metadata is
-# one record of at most 1 MB; a group that exceeds this size can never rebalance again.
+# The maximum for twice the total size of all members' marks, in bytes. A group's
+# metadata is one record of at most 1 MB, and a group that exceeds this size can never
+# rebalance again.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 MOST_BYTES_INFLATED = 4 * 1024 * 1024
 

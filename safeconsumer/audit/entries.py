@@ -135,7 +135,7 @@ class Reset(Entry, tag="reset"):
 
 
 class Named(Entry, tag="named"):
-    """The id of the topic, which was not known when the ownership began."""
+    """The id of the topic, recorded later because it was unknown when the ownership began."""
 
     tp: str
     topics: dict[str, str]

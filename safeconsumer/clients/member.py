@@ -340,7 +340,7 @@ class HoldingConsumer:
     """
     The methods about holds that are added to the consumers of other libraries.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     busy: Callable[[], Iterable[OtherPartition]] | None = None

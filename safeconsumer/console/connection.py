@@ -30,7 +30,7 @@ class SharedConnection:
     Args:
         connect: opens the connection.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     def __init__(self, connect: Callable[[], Operator]) -> None:
@@ -48,8 +48,8 @@ class SharedConnection:
         Yield the connection if it becomes free in time.
 
         Args:
-            patience: the seconds to wait; by default, as long as a user waits after a
-                click.
+            patience: the seconds to wait; the default is about as long as a user waits
+                for a page.
 
         Raises:
             Problem: the connection does not become free in time, or the console is

@@ -39,7 +39,7 @@ class Figures(Base):
     Args:
         state: the console's state.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     def __init__(self, state: State) -> None:

@@ -75,7 +75,7 @@ class SharedPages:
     """
     The pages for the newest version of the data, which all viewers share.
 
-    Thread rules: any thread; one page is rendered at a time.
+    Thread rules: any thread may use this; one page is rendered at a time.
     """
 
     def __init__(self) -> None:

@@ -74,7 +74,7 @@ class State:
             answered.
         slots: limits the number of simultaneous requests to the cluster.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     setup: Setup

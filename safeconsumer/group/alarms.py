@@ -29,7 +29,7 @@ class TopicAlarms:
         is_ready: whether all records on the topic were applied and no failure has
             followed.
 
-    Thread rules: one thread at a time; any thread may use :meth:`judge` and
+    Thread rules: only one thread at a time may use this; any thread may use :meth:`judge` and
     :attr:`is_ready`. The events are delivered by the ledger's ``deliver()``.
     """
 

@@ -59,8 +59,8 @@ class Barrier:
         run_after: seconds after which a gate opens even if the topics are not read to
             their ends; None for never.
 
-    Thread rules: any thread. The barrier never calls the ledger or the clients while it
-    holds its lock.
+    Thread rules: any thread may use this. The barrier never calls the ledger or the
+    clients while it holds its lock.
     """
 
     def __init__(self, ledger: PauseLedger, run_after: float | None) -> None:

@@ -23,8 +23,8 @@ class BrokerClock:
     sends no reports, its reports are refused, or their topic keeps producers'
     timestamps.
 
-    Thread rules: any thread; no lock is held while ``on_change`` and ``on_measure``
-    run.
+    Thread rules: any thread may use this; no lock is held while ``on_change`` and
+    ``on_measure`` run.
 
     Args:
         is_reporting: whether this member will write reports.

@@ -218,7 +218,7 @@ class Queries:
     reading consumer's connection busy. A ``Queries`` object is a context manager that
     closes both clients.
 
-    Thread rules: one thread at a time.
+    Thread rules: only one thread at a time may use this.
 
     Args:
         base: the settings of the connection.

@@ -37,8 +37,8 @@ class HoldsTopic(Protocol):
     After an exception, the caller closes the object; the next :meth:`begin` connects
     again and resumes at the same offset.
 
-    Thread rules: one thread; any thread may call :meth:`facts`, :meth:`ask_end` and
-    :meth:`wake`.
+    Thread rules: only one thread may use this; any thread may call :meth:`facts`,
+    :meth:`ask_end` and :meth:`wake`.
     """
 
     @property
@@ -92,7 +92,7 @@ class StatusTopic:
     """
     Writes a member's reports, and waits for each acknowledgement.
 
-    Thread rules: one thread; any thread may call :meth:`close`.
+    Thread rules: only one thread may use this; any thread may call :meth:`close`.
 
     Args:
         connect: creates a producer; raises if the topic does not exist.

@@ -68,7 +68,7 @@ class Operator:
 
     An operator is a context manager that closes its clients; its holds stay in force.
 
-    Thread rules: one thread at a time; every method waits for the broker.
+    Thread rules: only one thread at a time may use this; every method waits for the broker.
 
     Args:
         base: the kafka-python settings for connecting to the cluster.

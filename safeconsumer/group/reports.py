@@ -30,7 +30,7 @@ log = logging.getLogger("safeconsumer.group")
 # Seconds; changes within this time are combined in one report, so that an application
 # that pauses in a loop does not flood the topic.
 _SETTLE = 0.05
-# Seconds to wait after the status topic was not found.
+# Seconds to wait before the next report if the status topic was not found.
 _REST = 20.0
 # The year 2011, when Kafka was first released; no broker's clock shows an earlier time.
 _KAFKA_MS = 1_293_840_000_000

@@ -39,8 +39,8 @@ class ControlState:
         resets: stores the targets of resets; None if this member does not carry out
             resets.
 
-    Thread rules: any thread; its lock is taken before the ledger's. The events are
-    delivered by the ledger's ``deliver()``.
+    Thread rules: any thread may use this; its lock is taken before the ledger's. The
+    events are delivered by the ledger's ``deliver()``.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class TopicReader:
     After a failure, the caller closes the reader. The next :meth:`begin` creates a new
     client that resumes at the same positions.
 
-    Thread rules: one thread; any thread may call :meth:`wake`.
+    Thread rules: only one thread may use this; any thread may call :meth:`wake`.
 
     Args:
         connect: creates the reader's client.

@@ -63,7 +63,7 @@ def observe(
         MetricsSourceError: a source has an unsupported type, or the provider cannot
             create meters; nothing was added.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
     if provider is not None and not callable(getattr(provider, "get_meter", None)):
         message = f"provider= takes a MeterProvider, not {provider!r}"

@@ -139,10 +139,11 @@ class Collector(Base):
     Raises:
         MetricsSourceError: as for :meth:`add`.
 
-    Thread rules: any thread; the collector never waits for a ``poll``, holds a worker's
-    lock only while the worker counts its records, and works after ``close``. The
-    collector keeps its sources alive until :meth:`remove`. A forked process does not
-    export its parent's sources, because the parent exports them itself.
+    Thread rules: any thread may use this; the collector never waits for a ``poll``,
+    holds a worker's lock only while the worker counts its records, and works after
+    ``close``. The collector keeps its sources alive until :meth:`remove`. A forked
+    process does not export its parent's sources, because the parent exports them
+    itself.
     """
 
     def __init__(self, *sources: object) -> None:

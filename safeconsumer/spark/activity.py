@@ -70,7 +70,7 @@ class ActivityTracker:
     Spark runs one batch of a stream at a time, and requests metrics after each batch:
     that request, or the next plan, proves that the batch has ended.
 
-    Thread rules: any thread; no other code is called under the lock.
+    Thread rules: any thread may use this; no other code is called under the lock.
     """
 
     def __init__(self) -> None:

@@ -201,7 +201,7 @@ def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspa
 
 
 def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the results for all cases; one task judges each case."""
+    """Return the results for all cases, each of which is judged by a single task."""
     broadcast = import_module("pyspark.sql.functions").broadcast
     addresses = facts.select("address").distinct().coalesce(1)
     needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))

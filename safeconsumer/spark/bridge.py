@@ -49,7 +49,7 @@ class Bridge:
     """
     Answers each question of the shim with consent, a refusal, or no decision.
 
-    Thread rules: any thread; threads of the JVM call the methods.
+    Thread rules: any thread may use this; threads of the JVM call the methods.
 
     Args:
         open_stream: creates a stream from a name, its options, and the folder that

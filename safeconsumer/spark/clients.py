@@ -18,7 +18,7 @@ class HoldsTopic(Protocol):
     reader. The next request then creates new clients, and the next :meth:`begin`
     continues at the reader's position.
 
-    Thread rules: one thread at a time.
+    Thread rules: only one thread at a time may use this.
     """
 
     @property
@@ -60,7 +60,7 @@ class Cluster(Protocol):
     The object connects at the first request. The argument ``until`` is a time limit on
     the monotonic clock.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     @property
@@ -83,7 +83,7 @@ class Clients(Protocol):
     """
     Creates the clients for one cluster, with one set of credentials.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     @property

@@ -34,7 +34,7 @@ class Committer:
     began to commit last continues, as after a restart. If a committer is
     garbage-collected without :meth:`close`, its thread ends after the last commit.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
 
     Args:
         group: commits the offsets.

@@ -34,7 +34,8 @@ class ControlFollower:
     After a plan has started, it requests the topic's end and reads up to that end, so
     it obeys every hold that was acknowledged before the plan started.
 
-    Thread rules: any thread; one thread reads at a time, and the others wait for it.
+    Thread rules: any thread may use this; one thread reads at a time, and the others
+    wait for it.
 
     Args:
         clients: creates the clients.

@@ -47,7 +47,7 @@ class Controller:
     control topics. Once the session is stopped, the controller has no effect, and
     methods that place or list holds raise :class:`SparkSetupError`.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
 
     Attributes:
         bridge: answers the questions of the Java shim.

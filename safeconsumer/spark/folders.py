@@ -55,7 +55,7 @@ class CheckpointSkips:
     A file has the batch's number as its name. Spark's own Kafka source ignores these
     files, so it can still use the checkpoint.
 
-    Thread rules: one thread.
+    Thread rules: only one thread may use this.
 
     Args:
         spark: the session.

@@ -92,8 +92,8 @@ class JavaClients:
     """
     Creates the clients for one cluster, with one set of credentials.
 
-    Thread rules: any thread. Several threads at a time may use the same admin client or
-    producer, but only one thread a consumer.
+    Thread rules: any thread may use this. Several threads at a time may use the same
+    admin client or producer, but only one thread a consumer.
 
     Args:
         jvm: the driver's JVM, by py4j.
@@ -446,7 +446,7 @@ class JavaGroup(_Admin):
     The object connects at the first call. The argument ``until`` is a time limit on the
     monotonic clock.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
 
     Args:
         jvm: the driver's JVM, by py4j.

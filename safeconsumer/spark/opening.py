@@ -28,7 +28,7 @@ class Opening:
     """
     Creates the streams of one session; streams that obey the same group share a reader.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
 
     Args:
         own: the ledger of this process's holds; its hooks receive the streams' events.
@@ -188,7 +188,8 @@ class Shared:
     """
     Shares one object for each key among users, from the first user to the last.
 
-    Thread rules: any thread; creating an object is fast, because it connects later.
+    Thread rules: any thread may use this; creating an object is fast, because it
+    connects later.
     """
 
     def __init__(self) -> None:

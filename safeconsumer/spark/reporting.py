@@ -144,7 +144,7 @@ class StatusReporter:
     """
     Sends, on one thread, the reports of streams that share a status topic and a login.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
 
     Args:
         topic: the status topic.

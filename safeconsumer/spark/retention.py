@@ -22,7 +22,7 @@ class Retention:
     neither of these before the hold is lifted. It never notices a recreated topic that
     has at least as many records as the old topic.
 
-    Thread rules: one thread.
+    Thread rules: only one thread may use this.
 
     Args:
         cluster: answers queries for first offsets and topic ids.

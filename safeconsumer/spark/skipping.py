@@ -163,7 +163,7 @@ class SkipRequests:
     A query that was stopped still counts as a reader of its partitions, because it may
     be started again, and no other query may apply a skip that is meant for it.
 
-    Thread rules: any thread.
+    Thread rules: any thread may use this.
     """
 
     def __init__(self) -> None:
@@ -241,7 +241,11 @@ def _waiting(skip: Skip) -> str:
 
 
 class SkipFiles(Protocol):
-    """Stores the skips of batches in a checkpoint. Thread rules: one thread."""
+    """
+    Stores the skips of batches in a checkpoint.
+
+    Thread rules: only one thread may use this.
+    """
 
     def load(self, batch: int) -> str:
         """Return the text that is stored for a batch; empty if there is none."""
@@ -254,7 +258,7 @@ class Skipping:
     """
     Decides which offsets each batch of one stream skips.
 
-    Thread rules: one thread.
+    Thread rules: only one thread may use this.
 
     Args:
         requests: the requested skips.

@@ -75,7 +75,7 @@ class Group:
         return self._protocol if is_chosen else ""
 
     def described(self) -> tuple[tuple[str, JoinRequest, bytes], ...]:
-        """Return the members with their requests and, in a stable group, assignments."""
+        """Return each member with its join request and, in a stable group, its assignment."""
         is_stable = self.state is GroupState.STABLE
         return tuple(
             (one.member_id, one.request, one.assignment if is_stable else b"")

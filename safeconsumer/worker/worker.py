@@ -562,7 +562,7 @@ class Worker:
 
     def _end_for_poller(self) -> None:
         # The polling thread is blocked in a hook, somewhere in a turn. Each call below
-        # must therefore be safe at any point of a turn, and when it is made twice.
+        # must therefore be safe at any point in a turn, and safe to repeat.
         try:
             self._check_stop()
             while self._report is None and not self._is_finished():

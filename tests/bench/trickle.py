@@ -95,7 +95,7 @@ def _followed(stage, arm, topic, flow):
 def _produce(stage, topic, flow, records):
     import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
-    # The value is the time of production. The arm can compare it with its own time,
+    # The value is the time of production. The consumer can compare it with its clock,
     # because all processes on a machine share one clock.
     settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1, "linger.ms": 0}
     producer = confluent_kafka.Producer(settings)

@@ -386,7 +386,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Return whether to send heartbeats; also True for a join that is not applied yet."""
+        """
+        Return whether to send heartbeats.
+
+        The result is also True while the assignment of a completed join is not applied.
+        """
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation

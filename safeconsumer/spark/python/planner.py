@@ -32,7 +32,7 @@ class Planner:
     """
     Plans batches; each time a query starts, a new planner is created.
 
-    Thread rules: one thread.
+    Thread rules: only one thread may use this.
 
     Args:
         settings: the settings of the stream.

@@ -107,7 +107,7 @@ class RangeReading:
     """
     Reads one range step by step.
 
-    Thread rules: one thread.
+    Thread rules: only one thread may use this.
 
     Args:
         settings: the settings of the stream.
@@ -184,7 +184,8 @@ class KeptClient:
     The client continues at its position only if the topic's id is the same, because a
     topic that was deleted and recreated has other records at the same offsets.
 
-    Thread rules: one thread; Spark runs one task at a time in a Python process.
+    Thread rules: only one thread may use this; Spark runs one task at a time in a
+    Python process.
     """
 
     _idle: "dict[tuple[str, Range], KeptClient]" = {}  # noqa: RUF012 - of the process

@@ -32,7 +32,7 @@ class Topics:
     The object is also the :class:`~safeconsumer.spark.clients.Cluster` of its stream,
     and as such answers with the results of the last plan's queries.
 
-    Thread rules: one thread.
+    Thread rules: only one thread may use this.
 
     Args:
         settings: the settings of the stream.

@@ -1,4 +1,4 @@
-"""Tests the verdicts of all public cases on our consumer and on kafka-python."""
+"""Runs all public cases with our consumer and with kafka-python, and checks the verdicts."""
 
 from contextlib import ExitStack
 from itertools import product

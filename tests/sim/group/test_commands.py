@@ -221,7 +221,7 @@ def test_missing_control_topics_are_reported_as_one_problem(team):
 
 
 @played()
-def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
+def test_doctor_names_the_missing_topics_if_the_prefix_is_mistyped(team):
     there = team.settings.holds_topic
     team.settings = Control.prefixed(team.prefix.replace("_", "-"))
     printed = run(team, "doctor").stdout
