@@ -104,7 +104,7 @@ _REQUIRED = "**Required**"  # sphinx-click's own
 
 
 def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """Escape help texts: Keep ``ssl.*`` from becoming emphasis, and ``a@b`` an address."""
+    """Escape help texts: keep ``ssl.*`` from becoming emphasis, and ``a@b`` an address."""
     lines[:] = [
         line
         if line.lstrip().startswith("..")

@@ -110,8 +110,8 @@ class ObservedPauses:
         self._named.clear()
         topics = {tp.topic for tp in super().assignment()}
         found = super().poll(timeout_ms, max_records, update_offsets)
-        # In that case a topic whose first partition the poll gained also counts as
-        # paused.
+        # If all assigned topics are paused, a topic whose first partition the poll
+        # gained also counts as paused.
         is_all_paused = bool(topics) and topics <= self._paused_topics
         self._forget_left_out()
         for tp in found if update_offsets else ():
