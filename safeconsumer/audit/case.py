@@ -437,7 +437,7 @@ class Group:
         return {tp: frozenset(offsets) for tp, offsets in found.items()}
 
     def targets_of(self, tp: TopicPartition) -> frozenset[int]:
-        """Return the offsets to which operators' holds moved a partition for the group."""
+        """Return the offsets to which operators' holds move a partition for the group."""
         return self._targets.get(tp_text(tp), frozenset())
 
 
@@ -534,7 +534,7 @@ class Case:
 
     @property
     def targets(self) -> frozenset[int]:
-        """The offsets to which operators' holds moved the partition for this group."""
+        """The offsets to which operators' holds move the partition for this group."""
         return self.group.targets_of(self.address.tp)
 
     @cached_property

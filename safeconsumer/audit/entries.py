@@ -175,7 +175,7 @@ class Return(Call, tag="return"):
 
 
 class Hold(Entry, tag="hold"):
-    """A hold that no call of this process placed is in force."""
+    """A hold that no call of this process names is in force."""
 
     scope: str
     owner: str | None = None

@@ -156,7 +156,7 @@ class AutoReset(Derived):
 
 class Committed(Derived):
     """
-    A commit was acknowledged, was refused, or never got an answer.
+    A commit was acknowledged, failed, or never got an answer.
 
     Attributes:
         asked: the number of the call's entry; None if the journal has no call.

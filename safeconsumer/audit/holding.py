@@ -2,7 +2,7 @@
 Tracks which holds a member has, and when each hold ended.
 
 Both the checks and the trace use this module. The module reads calls, their returns,
-and the entries about holds that no call of the process placed. It does not rely on the
+and the entries about holds that no call of the process names. It does not rely on the
 consumer's reports about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
@@ -347,7 +347,7 @@ class Holds:
         self._place(asked, call.n, call.until, pausing.overlaps)
 
     def note_report(self, entry: Hold) -> None:
-        """Process an entry about a hold that no call of the process placed."""
+        """Process an entry about a hold that no call of the process names."""
         self._place(entry, entry.n, self._end_of(entry))
 
     def note_lift(self, entry: Lift) -> None:

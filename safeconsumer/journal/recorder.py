@@ -599,7 +599,7 @@ class Recorder:
             write()
             self._is_behind = False
         except JournalError:
-            if not self._is_behind:  # log the first failure only
+            if not self._is_behind:  # log only the first failure in a row
                 log.exception("the journal is behind from here on")
             self._is_behind = True
 
@@ -612,7 +612,7 @@ _ENDS = (events.HoldsRemoved, events.HoldsExpired, events.HoldsEnded)
 
 
 def _is_placed_elsewhere(hold: Hold) -> bool:
-    # Return whether no call of this process placed the hold.
+    # Return whether no call of this process names the hold.
     return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
 
 
