@@ -275,7 +275,7 @@ class JavaHoldsTopic:
         self._is_placed = False
 
     def facts(self, until: float) -> topic_facts.Facts:
-        """Return the topic's settings."""
+        """Return the topic's number of partitions and its settings."""
         self._connect()
         partitions = self._described(until).partitions().size()
         return topic_facts.Facts(self._name, partitions, self._settings(until))

@@ -37,7 +37,8 @@ class Retention:
         self._asked_at = -_EVERY
         self._watched: frozenset[TopicPartition] = frozenset()
         self._firsts: Offsets = {}
-        # For each held partition, the id that its topic had when the hold began.
+        # For each held partition, the id that its topic had when the hold began, or at
+        # the last skip.
         self._ids: dict[TopicPartition, str] = {}
         self._made_again: frozenset[TopicPartition] = frozenset()
         # partitions that a skip has moved
@@ -85,7 +86,7 @@ class Retention:
         self._asked_at, self._watched = self._clock(), wanted
 
     def deleted(self, starts: Offsets) -> Mapping[TopicPartition, int]:
-        """Return, for partitions that lost offsets after ``starts``, how many they lost."""
+        """Return, for partitions that lost offsets from ``starts`` on, how many they lost."""
         gone = {tp: self._firsts.get(tp, 0) - at for tp, at in starts.items()}
         return {tp: count for tp, count in gone.items() if count > 0}
 

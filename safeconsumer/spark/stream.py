@@ -153,9 +153,9 @@ class Stream:
         )
 
     def _refuse_undecided(self, facts: Facts, known: KnownHolds) -> None:
-        # A continuous query holds everything until the holds can be read. A run with
-        # once or availableNow must fail, because it would end successfully without
-        # having read a record.
+        # A query that does not stop on its own holds everything until the holds can be
+        # read. A run with once or availableNow must fail, because it would end
+        # successfully without having read a record.
         self._troubles = known.troubles
         if known.troubles and facts.get("ends") == "yes":
             message = (
