@@ -28,7 +28,7 @@ class Fault:
 
     Attributes:
         api: the name of the affected requests, or ``"*"`` for all.
-        error: the error code that refuses the requests.
+        error: the error code with which the requests are refused.
         delay: the delay of the answers, in seconds.
         is_held: whether the answers are withheld until the fault ends.
         is_cut: whether the connection is closed before the request is processed.

@@ -170,7 +170,7 @@ class Group:
         return _codes.NONE if is_member else _codes.UNKNOWN_MEMBER_ID
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Renew a member's session; return the error code for a wrong id or generation."""
+        """Renew a member's session, or return the error code for a wrong id or generation."""
         error = self._unknown(member_id, instance_id)
         if error:
             return error

@@ -118,8 +118,8 @@ class WorkerRun:
         done: the handled records, in the order of completion.
         dead_letters: the dead letters, in the order of acknowledgement.
         skipped: records that failed for good and were skipped.
-        left: records that were not completed, because another record blocks them or the
-            worker stopped.
+        left: records that were not completed, because a failed record blocks its lane
+            or the worker stopped.
         error: the exception that :meth:`Worker.run` raised.
         is_stopped: whether the handler stopped the worker with :class:`StopWorker`.
         committed: the group's committed offsets at the end, by partition.

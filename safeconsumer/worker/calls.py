@@ -368,7 +368,7 @@ def batch_failed(
     seconds: float,
     indexes: Indexes | None = None,
 ) -> Outcome:
-    """Return the outcome of an exception that a call raised for these records, or for all."""
+    """Return the outcome of an exception for the given records; None stands for all."""
     indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds, indexes)

@@ -117,8 +117,7 @@ def _error_of(future: Future[Any]) -> BaseException | None:
         return cancelled
 
 
-# ------------------------------------------------------------ letters that are sent to
-# a topic
+# ------------------------------------------------------------ letters sent to a topic
 
 
 def sink_of(setting: DeadLetter, group: str) -> Sink:

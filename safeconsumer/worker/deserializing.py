@@ -153,7 +153,7 @@ class Readers:
         self, records: Sequence[Any], _context: object
     ) -> Iterator[list[Any]]:
         """
-        Yield the records of a batch that can be deserialized to a handler's call.
+        Yield to a handler's call the records of a batch that can be deserialized.
 
         Raises:
             BatchFailure: some records cannot be deserialized, or the handler has raised

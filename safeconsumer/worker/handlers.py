@@ -228,7 +228,7 @@ class Failure:
             variables, and keeps only the first and the last 50 calls if there were more
             than 100.
         attempts: the number of attempts, counted like ``Context.attempt``.
-        is_brief: whether the previous letter was too large, so that this one must be
+        is_brief: whether an earlier letter was too large, so that this one must be
             shorter.
     """
 

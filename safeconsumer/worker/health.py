@@ -111,8 +111,9 @@ class Stats:
         pauses: the number of pauses that handlers requested.
         breaker_opened: how many times a breaker has stopped a topic.
         breaker_open: the number of topics that a breaker has currently stopped. A topic
-            whose hold has expired counts until a record of it has succeeded. A topic
-            that other members now own counts until its hold expires.
+            whose hold has expired counts while this member has records of it and none
+            has succeeded. A topic that other members now own counts until its hold
+            expires.
         paused: the owner names of the worker's holds that are currently in force.
         pause_seconds: for each of the worker's owner names except ``worker:outage``,
             ``worker:breaker`` and ``worker:unreadable``, the total seconds for which it

@@ -68,7 +68,7 @@ class Outages:
     # ------------------------------------------------------------ results
 
     def decide(self, outcome: Outcome) -> Outcome:
-        """Place an outcome's holds; return it with adapted failures. The call takes locks."""
+        """Place an outcome's holds; return it with adapted failures. Hold no lock."""
         task = outcome.task
         if self._breaker is None and not outcome.failed:
             return outcome  # the usual case
@@ -89,7 +89,8 @@ class Outages:
     # ------------------------------------------------------------ pauses
 
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
-        # Returns the pause, or an error if the hold for the pause could not be placed.
+        # Returns the pause, or an error if the pause is invalid or its hold could not be
+        # placed.
         pause = checked_pause(error)
         if not isinstance(pause, Pause) or pause.scope == "key":
             return pause
@@ -204,8 +205,8 @@ class Outages:
                     self._lifted(topic)
 
     def _lifted(self, topic: str) -> FailureRow:
-        # Closes the breaker, and sets its count so that the next failure opens it
-        # again.
+        # Closes the breaker, and sets its count so that the next failure opens it again;
+        # a success resets the count.
         assert self._breaker is not None  # noqa: S101 - there is a row
         self._close(topic, is_lifted=True)
         row = self._rows[topic] = FailureRow(count=self._breaker.failures - 1)
@@ -257,7 +258,7 @@ class Outages:
 
     def held_topics(self) -> dict[str, FailureRow]:
         """
-        Return the topics that the breaker holds or is about to retry. Hold the lock.
+        Return the topics that the breaker holds or retries. The caller holds the lock.
 
         The result excludes a topic whose hold was lifted. It also excludes a topic
         whose hold has expired if this member has no records of it, because its current

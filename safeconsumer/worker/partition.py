@@ -223,7 +223,7 @@ class Epoch:
     Attributes:
         tp: the partition.
         ownership: the object that identifies the ownership.
-        number: the number of the ownership, for log lines and journals.
+        number: the number of the ownership, for people and journals.
         losses: how many times the membership had been lost before the ownership.
         progress: the state of the records.
         records: the number of incomplete records.
@@ -307,7 +307,7 @@ class Epoch:
         return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
-        """Return whether a record could be worked on if no hold prevented it."""
+        """Return whether a hold, and nothing else, prevents work on a record."""
         ready = (lane.first_offset() for lane in self.ready if lane)
         return self.is_held and offset in ready
 

@@ -161,7 +161,7 @@ class Progress:
         """
         Raise the offset to commit, if all records are complete.
 
-        The offsets up to the given one have no more records, because they belong to
+        The offsets below the given one have no more records, because they belong to
         transaction markers or were compacted.
         """
         if self.floor() == self.admitted and offset > self.next_offset:

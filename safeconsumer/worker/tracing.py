@@ -218,8 +218,8 @@ def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  #
 
 
 def _requests(error: BaseException) -> list[str]:
-    # Returns the names of the control exceptions of an attempt; each record of a batch
-    # may have one.
+    # Returns the names of the control exceptions of an attempt that did not fail; each
+    # record of a batch may have one.
     named = error.errors if isinstance(error, BatchFailure) else {0: error}
     every = [*named.values()] if isinstance(named, dict) else []
     if not all(isinstance(one, _REQUESTS) for one in every):

@@ -157,7 +157,7 @@ class Lab:
     # ------------------------------------------------------------ consumers
 
     def consumer(self, group: str | None = None, **settings: object) -> Consumer:
-        """Create a consumer with short timeouts, which starts at the first record."""
+        """Create a consumer with short timeouts; it begins at its commit or the start."""
         quick = self.broker.group_config
         process = self._process()
         consumer = Consumer(process)

@@ -117,8 +117,7 @@ def _pass_by(*_signal: object) -> None:
     """Ignore a signal."""
 
 
-# ------------------------------------------------------------ errors that are sent to
-# the parent
+# ------------------------------------------------------------ errors sent to the parent
 
 
 def packed(error: BaseException) -> "Parcel":
