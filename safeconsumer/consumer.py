@@ -93,7 +93,7 @@ class SafeConsumer(UpstreamConsumer):
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not supported.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
-        argument is not valid.
+            argument is not valid.
         KafkaConfigurationError: kafka-python rejects one of its settings, or
             ``auto_offset_reset`` is unknown.
         MissingExtraError: ``decoder`` is ``"compiled"``, but this installation was

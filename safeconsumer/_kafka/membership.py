@@ -133,7 +133,11 @@ class Membership:
 
     @property
     def busy(self) -> Callable[[], Collection[TopicPartition]]:
-        """Returns the partitions whose records the program or worker is still processing."""
+        """
+        A function that returns the partitions whose records are still in use.
+
+        A worker's handlers use them, or else the program.
+        """
         found: Callable[[], Collection[TopicPartition]] | None
         found = self._subscription.worker_busy
         return found or self._subscription.in_hand

@@ -352,8 +352,7 @@ class Resetting:
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}
         self._resets.release(done)
 
-    # ------------------------------------------------------------ resets that were
-    # lifted before the move
+    # ------------------------------------------------------------ lifted before a move
 
     async def _continue_at_commits(self, lifted: Collection[tuple[str, int]]) -> None:
         """Continue partitions at the committed offset if another member has moved them."""

@@ -81,8 +81,9 @@ class PauseLedger:
             before the call that made the change returns.
         on_reassigned: a function that is called at each change of the assignment, under
             the same locks as in :meth:`watch`.
-        carried: the partitions whose pauses were sent to the group, so that the next
-            owners receive them; None if pauses are not handed over.
+        carried: the partitions that are paused according to the last join's marks from
+            the leader, so that the next owners receive the pauses; None if pauses are
+            not handed over.
         outbox: the events that wait to be delivered to the hooks.
         queue: the changes that wait to be applied.
         settled: the quiet partitions; None if the next reader must rebuild the set.

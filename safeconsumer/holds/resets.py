@@ -65,8 +65,8 @@ class Resets:
 
     Args:
         ledger: the ledger that gets this member's own holds.
-        unread: returns the partitions whose gates were opened before the holds topic
-            was read. Records that were not read yet may hold and move these partitions.
+        unread: returns the partitions whose required control records have not all been
+            read. The unread records may hold and move these partitions.
 
     Attributes:
         targets: maps partitions to their targets; the mapping is replaced as a whole.

@@ -230,7 +230,7 @@ def _covered(
 
 
 def _overlap(asked: Scope, held: Scope) -> bool:
-    # `held` is always a pattern or everything.
+    # ``held`` is always a pattern or everything.
     if isinstance(held, Pattern):
         is_named = isinstance(asked, Topic) and held.matches(asked.topic)
         return is_named or asked == held or isinstance(asked, Everything)

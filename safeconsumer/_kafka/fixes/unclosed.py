@@ -99,7 +99,7 @@ class ClosingManager(KafkaConnectionManager):
     If a broker is unreachable, a request that any broker can answer is sent to a second
     broker. During bootstrapping no single address uses up all the time. kafka-python
     3.0.12 chooses a dead broker as often as any other until the cluster has fenced it,
-    and the request then fails.
+    and each request to the dead broker fails.
 
     Thread rules: only the IO thread calls the methods.
     """

@@ -114,7 +114,8 @@ def _wait(
     # manager written in Python would not suffice: if a signal handler raised during its
     # entry, the loop would keep this waiter.
     try:
-        # The lock is acquired in C, so no signal handler can interrupt that.
+        # The lock is entered in C, so no signal handler can raise between the entry and
+        # the block.
         with net._pending_waiters_lock:
             net._pending_waiters[ended] = state
         begin()
@@ -122,8 +123,8 @@ def _wait(
     finally:
         with net._pending_waiters_lock:
             # No call is made while the lock is held. After a call, a signal handler may
-            # run, which would wait forever if it waited for the loop, because the loop
-            # needs this lock.
+            # run. If it waited for the loop, it would wait forever for this lock, which
+            # its own thread holds.
             if ended in net._pending_waiters:
                 del net._pending_waiters[ended]
     if state["exception"] is not None:

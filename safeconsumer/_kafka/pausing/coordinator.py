@@ -320,8 +320,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Join. Call ``before_join`` before a join starts, even during a poll.
 
-        If ``before_join`` raises, the ``poll`` returns no records, but still counts as
-        a poll for ``max_poll_interval_ms``.
+        If ``before_join`` raises, the ``poll`` ends with that error, but still counts
+        as a poll for ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -518,9 +518,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         #    committed;
         # 3. upstream keeps the positions of partitions that are assigned again, so this
         #    member would continue at its old positions, and overwrite the others'
-        # commits. A cooperative member claims its partitions when it joins, so no other
-        # member gets them. A broker may return the same generation to a follower that
-        # joins again.
+        #    commits.
+        # A cooperative member claims its partitions when it joins, so no other member
+        # gets them. A broker may return the same generation to a follower that joins
+        # again.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation

@@ -48,7 +48,7 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     """
-    Refuse a call if the IO thread needs a lock that this thread holds to answer it.
+    Refuse a call if the IO thread, to answer it, needs a lock that this thread holds.
 
     1. A call acquires the lock of upstream's subscription or coordinator, or of the
        ledger or the journal.

@@ -44,7 +44,7 @@ class Journal(Protocol):
         """Record that an ownership starts at the target offset of an operator's reset."""
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
-        """Record the start offset of a log, as reported in the response to a fetch."""
+        """Record a log's start, as reported in the response to a fetch at ``asked``."""
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
         """Record that records from an offset on were not returned and will come again."""
@@ -79,7 +79,7 @@ class Journal(Protocol):
         """Record the committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
-        """Record that a broker's clock was read between two local times."""
+        """Record a time that a broker's clock showed between two local times."""
 
     def unseen(self) -> None:
         """Record that a producer may commit for this member from now on."""
@@ -273,7 +273,7 @@ class LedgerSubscription(SubscriptionState):
 
         The result leaves out a held partition whose position was committed already,
         because no record was read since, and the topic may have been recreated. There
-        are two exceptions: under ``assign`` such a position is committed again, because
+        are two exceptions. Under ``assign`` such a position is committed again, because
         there the offset's retention counts from the last commit. It is also committed
         again if the topic has no id, as with brokers before 2.8.
         """
