@@ -68,8 +68,8 @@ def _line(error: BaseException) -> str:
 
 def _cluster_status(error: BaseException) -> Status | None:
     # The result is None if the output has lost its reader (kafka-python also has a
-    # BrokenPipeError), or if the operating system refuses a call. Then the error is
-    # raised on, as if explained() were not there.
+    # BrokenPipeError), or if the operating system refuses a call. explained() then
+    # lets the error pass.
     if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
         return None
     return status_of(error)

@@ -94,8 +94,7 @@ def _hold_lines(view: View) -> Iterator[str]:
     """
     Yield a line for each hold, then why some holds have or may have ended.
 
-    If there are
-    many holds, those that differ only in partition share a line.
+    If there are many holds, those that differ only in partition share a line.
     """
     over: dict[str, list[HoldRecord]] = {}
     rows, scopes = [], []

@@ -447,12 +447,11 @@ def resume(
 
     It is not an error to lift a scope that nobody holds if the group consumes it,
     because this also lifts holds that members still obey after a control topic was
-    lost. A hold with a reset-offsets can be lifted only when every partition is moved, or
-    with --force.
-    If the holds cannot be read, it is unknown whether partitions are moved, and only
-    --force lifts the scope. With --wait, flowing means that the members have read the
-    lift, and that nobody else holds any part of the scope. To wait again, run the same
-    command again.
+    lost. A hold with a reset-offsets can be lifted only when every partition is moved,
+    or with --force. If the holds cannot be read, it is unknown whether partitions are
+    moved, and only --force lifts the scope. With --wait, flowing means that the members
+    have read the lift, and that nobody else holds any part of the scope. To wait again,
+    run the same command again.
     """
     with explained(context):
         if bool(scopes) is is_all:

@@ -371,7 +371,8 @@ def _field(name: str, text: str) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str | None:
-    # Data counts as text only if it is printable UTF-8.
+    # Data counts as text only if it is UTF-8, and printable except for tabs and line
+    # breaks.
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

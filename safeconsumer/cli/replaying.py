@@ -37,9 +37,8 @@ class Replay:
     """
     Sends letters back in batches, and commits offsets after each batch.
 
-    A committed
-    offset is never past an unsent letter, except for letters that cannot be sent and
-    were reported.
+    A committed offset is never past an unsent letter, except for letters that cannot be
+    sent and were reported.
 
     Args:
         partitions: returns a topic's partitions; None if the topic does not exist.

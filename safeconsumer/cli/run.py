@@ -124,9 +124,8 @@ class _OnceAMinute(logging.Filter):
     """
     Lets each log line pass only once a minute.
 
-    kafka-python 3.0.12 logs ten times a
-    second that a topic is missing. If that is a control topic, the one line with advice
-    would be lost among the others.
+    kafka-python 3.0.12 logs ten times a second that a topic is missing. If that is a
+    control topic, the one line with advice would be lost among the others.
     """
 
     def __init__(self) -> None:

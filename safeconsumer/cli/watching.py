@@ -49,7 +49,7 @@ def status(
 
     Members without safeconsumer do not report, and do not obey holds. Without --group,
     the output has one line for each held group: its members, its holds, the next
-    expiry, its lag, and whether it obeys. The other groups are only counted; -o json
+    expiry, its lag, and whether its members obey. The other groups are only counted; -o json
     contains all groups. A hold that has expired only by this machine's clock may have
     ended, but counts as in force.
     """

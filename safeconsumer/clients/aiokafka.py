@@ -134,7 +134,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._apply_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Resume partitions as in aiokafka. Holds by other owners stay in force."""
+        """Resume partitions as in aiokafka. All other holds stay in force."""
         self._require_assigned(partitions)
         self.lift(*partitions)
         self._apply_if_in_loop()

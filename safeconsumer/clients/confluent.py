@@ -165,7 +165,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._pause(_checked(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume partitions as in confluent-kafka. Holds by other owners stay in force."""
+        """Resume partitions as in confluent-kafka. All other holds stay in force."""
         self.lift(*_checked(partitions))
 
     def quiet(self) -> list[TopicPartition]:

@@ -219,10 +219,11 @@ class Member:
         :meth:`identify`.
 
         Args:
-            gained: the partitions that the consumer now owns in addition.
+            gained: the partitions of the new ownerships.
             cause: the reason for the change.
             all_: whether ``gained`` contains all partitions that are owned now.
-            departed: the partitions that the consumer no longer owns.
+            departed: the partitions whose earlier ownership has ended, even if ``gained``
+                contains them again.
         """
         before = self.ledger.table()
         kept = (

@@ -18,7 +18,7 @@ from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.holds.hold import checked_owner
 
 LOGIN = "/login"
-# Paths that are open to everyone; the page that explains the login needs them.
+# Paths without secrets, open to everyone; the page that explains the login needs them.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
 # Headers with which a browser tells that nobody has clicked yet; the older names are

@@ -83,7 +83,7 @@ class Barrier:
 
     def close(self, owned: Owned) -> None:
         """
-        Register gated partitions, and request the end offsets to read before they open.
+        Register gated partitions, and request the offsets to read before their gate opens.
 
         The ledger calls this method during an assignment, under the client's locks, so
         the method does not block.

@@ -1,12 +1,12 @@
 """
-Carries out exactly the plan that the operator agreed to, or does not write any record.
+Carries out exactly the plan that the operator agreed to, once, or writes no record.
 
 1. The module reads the holds again on the connection that writes, because the view from
    which the shown plan was made may be old: a follower that loses its connection
    notices the loss late.
 2. The module makes the plan again from these holds. If the holds already are as
-   planned, the module does not write any record, because the same form was sent twice
-   or another operator made the same change.
+   planned, the module does not write any record: the same form was sent twice, or
+   another operator made the same change.
 3. If the digest of this plan differs from that of the agreed plan, the module does not
    write any record.
 """

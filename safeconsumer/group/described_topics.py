@@ -1,4 +1,4 @@
-"""Queries brokers about topics: whether they exist, who may read them, their settings."""
+"""Queries brokers about topics: do they exist, may we read them, their settings."""
 
 import re
 from collections.abc import Iterable, Mapping

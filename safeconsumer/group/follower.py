@@ -80,7 +80,7 @@ class Snapshot:
         views: the groups, by name.
         records: the records read from the holds topic, including tombstones.
         times: the clock readings that determine whether a hold has ended.
-        as_of: the age of the snapshot as a time on our monotonic clock. The snapshot
+        as_of: the time that the snapshot shows, on our monotonic clock. The snapshot
             includes everything that the cluster had acknowledged by that time, and may
             include later changes.
         is_complete: whether the holds topic was read to its end, and the groups were

@@ -44,8 +44,8 @@ class Entry:
         is_changeable: whether the hold expired so recently that members still obey it
             because of the allowed skew; a record written in that time still extends or
             lifts the hold.
-        moves: the partitions that this record resets and the previous one did not, with
-            their targets; "" if there are none.
+        moves: the partitions that this record resets and that the previous one did not
+            reset to the same offset, with their targets; "" if there are none.
     """
 
     what: str

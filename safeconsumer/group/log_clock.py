@@ -52,7 +52,7 @@ class LogClock:
         last, self._last = self._last, newest
         self.is_sure = True
         if self._ahead is None and abs(wall - newest) <= AGREE:
-            self._anchor_at(newest)  # finds live members, and is never ahead
+            self._anchor_at(newest)  # close enough to find live members, never ahead
         elif last is None:
             self._anchor_at(listen())
         elif newest != last:

@@ -371,7 +371,7 @@ class Place(TimedHolds):
             return False
         if wanted.ttl_ms is None or hold.ttl_ms is None or self.replaces:
             return wanted.ttl_ms == hold.ttl_ms
-        if view.is_from_earlier_topic(one):  # members obey it until its later expiry
+        if view.is_from_earlier_topic(one):  # members obey it until its own expiry
             return wanted.ttl_ms == hold.ttl_ms
         return wanted.ttl_ms <= hold.ttl_ms
 

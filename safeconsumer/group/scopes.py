@@ -72,7 +72,8 @@ def mistakes(
     Args:
         view: the group.
         scopes: the scopes as they were typed.
-        topics: returns the names of all topics; called only if a scope covers nothing.
+        topics: returns the names of all topics; called only if a scope covers nothing
+            and the owners are known.
     """
     here, several = view.consumed, tuple(scopes)
     met = frozenset(meeting(several, here))

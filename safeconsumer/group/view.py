@@ -731,7 +731,7 @@ class View:
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """All members, worst first; a member that delivers a held partition gets an alarm."""
+        """All members, worst first, judged also by the held partitions that they deliver."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.members))
         rows = self.rows.items()
@@ -1012,8 +1012,9 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
-    Return whether a report comes from an earlier generation of the group.
+    Return whether a report comes from an earlier generation than the current one.
 
+    Without KIP-848, ``last``, the last reported generation, counts as the current one.
     With KIP-848, the epoch of all members rises whenever a member joins or leaves.
     Members that keep their partitions may not notice the new epoch, so their reports
     stay valid.
