@@ -400,7 +400,7 @@ class HoldsTopic:
     # ------------------------------------------------------------ asking
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Call ``answer`` with the topic's end; with None if the topic was recreated."""
+        """Call ``answer`` with the topic's end; None if it was recreated or unanswered."""
         self._calls.start(self._ask_end(answer))
 
     async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:

@@ -209,7 +209,7 @@ class HoldsTopic:
             self._progress.lose("was recreated")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Call ``answer`` with the topic's end; with None if the topic was recreated."""
+        """Call ``answer`` with the topic's end; None if it was recreated or unanswered."""
         self._ask(_LAST).add_done_callback(partial(self._answer, answer))
 
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
