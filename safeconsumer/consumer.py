@@ -93,7 +93,7 @@ class SafeConsumer(UpstreamConsumer):
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not supported.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
-            argument is not valid.
+            argument is invalid; the message names it.
         KafkaConfigurationError: kafka-python rejects one of its settings, or
             ``auto_offset_reset`` is unknown.
         MissingExtraError: ``decoder`` is ``"compiled"``, but this installation was
@@ -247,7 +247,7 @@ class SafeConsumer(UpstreamConsumer):
 
     @cached_property  # a subclass may set this attribute, unlike a property
     def decoder(self) -> str:
-        """The record batch decoder that is in use: ``"compiled"`` or ``"python"``."""
+        """The record batch decoder that is in use, ``"compiled"`` or ``"python"``."""
         return self._safe_decoder
 
     @property

@@ -72,7 +72,7 @@ class Event:
 
     @property
     def severity(self) -> str:
-        """The level of the log line: ``level``, unless the fields require another one."""
+        """The level of the log line, ``level`` unless the fields require another one."""
         return self.level
 
     @property

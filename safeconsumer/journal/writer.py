@@ -218,7 +218,7 @@ class JournalWriter:
 
     def write_running(self) -> None:
         """
-        Append the records that handlers are working on, if :attr:`running` is set.
+        Append the records that handlers are working on, if ``running`` is set.
 
         Call this method when a hold is in force, before the entry that reports the
         hold.

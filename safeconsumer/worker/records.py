@@ -46,7 +46,7 @@ class Record(Protocol[K_co, V_co]):
 
     @property
     def timestamp_type(self) -> int:
-        """Who set the timestamp: 0 for the producer, 1 for the broker."""
+        """0 if the producer has set the timestamp, 1 if the broker has."""
 
     @property
     def leader_epoch(self) -> int | None:
