@@ -64,9 +64,7 @@ def test_archive_example_refuses_a_second_checkpoint_for_its_folder(lake, operat
         lake.produce(lake.orders, 5)
         exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own text
         lake.produce(lake.orders, 5)
-        with pytest.raises(
-            SparkSettingError, match=r"batches up to number \d of anoth"
-        ):
+        with pytest.raises(SparkSettingError, match=r"batches up to number \d of a"):
             exec(compile(another, "page", "exec"), {})  # noqa: S102 - our own text
     exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own text
     assert lake.rows() == lake.produced()
