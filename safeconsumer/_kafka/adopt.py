@@ -52,7 +52,7 @@ def adopt(
     coordinator.__class__ = PauseSafeCoordinator
     coordinator.prepare(consumer._fetcher.wakeup)
     if isinstance(consumer._cluster, PauseSafeCluster):
-        consumer._cluster.on_answer = coordinator.note_answer
+        consumer._cluster.on_answer = coordinator.note_missing_topics
     if hands_over:  # imported late, because most consumers do not hand over pauses
         from safeconsumer._kafka.handover import hand_over  # noqa: PLC0415
 

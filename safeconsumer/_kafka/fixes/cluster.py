@@ -58,7 +58,8 @@ class PauseSafeCluster(ClusterMetadata):
 
     on_answer: Callable[..., object] = staticmethod(lambda **_: None)
     """
-    Called after each answer is applied; ``is_of_all``: whether it has all topics.
+    A function that is called after each response is applied; ``is_of_all`` tells whether
+    the response has all topics of the cluster.
     """
 
     def known_id(self, topic: str) -> UUID | None:

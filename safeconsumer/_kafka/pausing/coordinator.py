@@ -646,9 +646,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         known = self._metadata_snapshot if assigned is None else assigned
         return known
 
-    def note_answer(self, *, is_of_all: bool) -> None:
+    def note_missing_topics(self, *, is_of_all: bool) -> None:
         """Make the subscription record which topics are missing in a metadata response."""
-        self._subscription.note_answer(self._metadata_snapshot, is_of_all=is_of_all)
+        self._subscription.note_missing_topics(
+            self._metadata_snapshot, is_of_all=is_of_all
+        )
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
         # Returns whether the assignment includes topics that are no longer subscribed

@@ -537,7 +537,7 @@ class LedgerSubscription(SubscriptionState):
         if pattern is None:
             self._answered_pattern = None
 
-    def note_answer(
+    def note_missing_topics(
         self, topics: Mapping[str, Collection[int]], *, is_of_all: bool
     ) -> None:
         """

@@ -232,7 +232,7 @@ def test_deleted_topics_of_a_pattern_are_forgotten_under_a_worker(subscription):
     subscription.subscribe(pattern="run-")
     subscription.skip_no_record({})
     for number in range(100):
-        subscription.note_answer({f"run-{number}": {0}}, is_of_all=True)
+        subscription.note_missing_topics({f"run-{number}": {0}}, is_of_all=True)
     assert [*subscription._first_seen] == ["run-99"]
     subscription.note_partitions({"run-98": {0}})  # of an older response, in a join
     assert {*subscription._first_seen} == {"run-98", "run-99"}
