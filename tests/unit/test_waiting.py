@@ -246,10 +246,17 @@ def test_exit_of_a_program_may_take_longer_on_a_busy_machine(machine):
 
 @pytest.mark.usefixtures("machine")
 def test_killed_program_may_exit_late_on_a_busy_machine(monkeypatch):
-    """The program exits only after more turns than a wait with a limit would allow."""
+    """The program exits only once a wait has no limit."""
     with Process(PAUSES) as process:
-        late = threading.Timer(0.2, process._popen.kill)
-        monkeypatch.setattr(process._popen, "kill", late.start)
+        kill, wait = process._popen.kill, process._popen.wait
+
+        def kill_and_wait(timeout=None):
+            if timeout is None:
+                kill()
+            return wait(timeout)
+
+        monkeypatch.setattr(process._popen, "kill", lambda: None)
+        monkeypatch.setattr(process._popen, "wait", kill_and_wait)
     assert process.is_over
 
 
