@@ -402,7 +402,7 @@ def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
 # ------------------------------------------------------------ when ids are requested
 
 
-def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
+def test_fetch_in_flight_proves_that_the_topic_exists(lab):
     """The fetch started before the pause, and its empty response arrives after the pause."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, fetch_max_wait_ms=20_000, metadata_max_age_ms=10**9)

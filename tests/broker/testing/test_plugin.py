@@ -15,7 +15,7 @@ USERS_TESTS = """
 from kafka import KafkaConsumer
 
 
-def test_a_rebalance_is_over(
+def test_rebalance_is_over(
     kafka_topic, make_consumer, make_producer, force_rebalance
 ):
     topic, producer = kafka_topic(), make_producer()
@@ -79,7 +79,7 @@ def kafka_broker(request):
 ROUND_TRIP = """
 from kafka import KafkaConsumer
 
-def test_a_record_comes(kafka_topic, make_consumer, make_producer):
+def test_record_arrives(kafka_topic, make_consumer, make_producer):
     topic = kafka_topic(partitions=1)
     make_producer().send(topic, b"one").get(20)
     consumer = make_consumer(KafkaConsumer, topic)
