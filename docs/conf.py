@@ -53,10 +53,8 @@ nitpick_ignore = [
     *(("py:exc", name) for name in dir(kafka.errors)),
     ("py:class", "optional"),  # kafka-python writes "timeout (int, optional)"
     ("py:class", "TopicPartition"),
-    (
-        "py:class",
-        "safeconsumer.audit.results.Settings",
-    ),  # of the judge: how-to/audit.md
+    # of the judge: how-to/audit.md
+    ("py:class", "safeconsumer.audit.results.Settings"),
     ("py:class", "CompiledPattern"),  # common to re's and google-re2's patterns
     ("py:class", "safeconsumer.holds.scope.CompiledPattern"),
     ("py:class", "safeconsumer.worker.revocation.Revocation"),  # of Context

@@ -30,10 +30,8 @@ def main():
     faults = table.faults(options.packages)
     if options.only:
         faults = [one for one in faults if one.id in options.only]
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a shell may have made the program ignore these signals
+    # a shell may have made the program ignore these signals
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:

@@ -56,10 +56,8 @@ def test_each_poll_raises_after_the_records_before_the_broken_one_until_a_seek(
         if error is CorruptBatchError:
             assert "t:0" in str(raised.value)
             assert type(raised.value.__cause__) is CorruptRecordError
-            for one in (
-                raised.value,
-                copy.copy(raised.value),
-            ):  # a copy keeps both attributes
+            # a copy keeps both attributes
+            for one in (raised.value, copy.copy(raised.value)):
                 assert (one.partition, one.offset) == (bad, 2)
         lab.append(good, first=2 + turn)
     reader.consumer.seek(bad, 3)

@@ -125,9 +125,8 @@ def test_partition_gained_after_a_lost_membership_is_delivered(lab, assignor, ta
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)
     reader.reads(p0, range(3))
-    reader.consumer.pause(
-        p0
-    )  # names one partition, so gained partitions are not paused
+    # names one partition, so gained partitions are not paused
+    reader.consumer.pause(p0)
     waiting = threading.Thread(target=reader.poll, args=(1000, 1))
     waiting.start()
     lab.network.isolate(lab.world.outside)

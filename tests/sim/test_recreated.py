@@ -22,9 +22,8 @@ pytestmark = pytest.mark.contract("P21")
 
 OLD = 10  # records of the topic that is deleted
 AUTOMATIC = {"enable_auto_commit": True, "auto_commit_interval_ms": 500}
-SHORT_AGE = {
-    "metadata_max_age_ms": 60_000
-}  # the maximum age of metadata, by default 300 s
+# the maximum age of metadata, by default 300 s
+SHORT_AGE = {"metadata_max_age_ms": 60_000}
 
 each_reset = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
@@ -428,9 +427,8 @@ def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     reader.is_silent(seconds=70)
     reader.consumer.resume(one)
     lab.append(other)
-    lab.sleep(
-        1
-    )  # the other partition's fetch is answered, so no fetch waits at the broker
+    # the other partition's fetch is answered, so no fetch waits at the broker
+    lab.sleep(1)
     reader.poll()
     lab.append(one, 5)
     begin = lab.now

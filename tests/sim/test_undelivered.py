@@ -193,10 +193,8 @@ def test_partition_unassigned_while_its_response_is_unpacked_raises_no_error(lab
     reader.until(lambda: len(reader.offsets(staying)) == 10)
     assert len(others) == 1
     assert reader.offsets(staying) == [*range(10)]
-    assert reader.offsets(departing) in (
-        [],
-        [*range(10)],
-    )  # depends on which of the two calls comes first
+    # depends on which of the two calls comes first
+    assert reader.offsets(departing) in ([], [*range(10)])
 
 
 def _seek(reader, tp, to):
@@ -223,10 +221,8 @@ def test_seek_during_a_drain_is_not_undone(lab, decoder, move, to, at):
     first = 0 if move is _to_the_beginning else to
     assert reader.consumer.position(sought) == first
     since = len(reader.log)
-    assert reader.offsets(sought) in (
-        [],
-        [*range(30)],
-    )  # they were read before the seek
+    # they were read before the seek
+    assert reader.offsets(sought) in ([], [*range(30)])
     reader.consumer.resume(*reader.tps)
     reader.until(lambda: reader.offsets(sought, since)[-1:] == [29])
     assert reader.offsets(sought, since) == [*range(first, 30)]

@@ -90,9 +90,8 @@ def test_signal_handler_can_write_to_the_journal_during_another_write(tmp_path):
     writer.write("end", {})
     written = [one["n_th"] for one in entries_in(tmp_path, "note")]
     assert len(written) > 3
-    assert sorted(written) == list(
-        range(next(numbers))
-    )  # calls of the handler interrupt each other
+    # calls of the handler interrupt each other
+    assert sorted(written) == list(range(next(numbers)))
     assert len(entries_in(tmp_path, "call")) == 5_000
 
 

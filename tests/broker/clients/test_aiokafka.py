@@ -334,9 +334,8 @@ def test_repeated_manual_assignment_stays_held(team, member):
         one.run("seek_to_beginning")
         assert {number for number, _ in came(one, 15)} == {1, 2, 3}
         paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
-        assert paused == {
-            zero(team)
-        }  # otherwise records would be fetched and put back endlessly
+        # otherwise records would be fetched and put back endlessly
+        assert paused == {zero(team)}
     one.assign(team.partitions[:1])
     one.run("seek_to_beginning")
     assert one.poll(200) == {}

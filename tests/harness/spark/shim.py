@@ -76,9 +76,8 @@ def _jdk(javac):
 
 def _pack(folder, jar):
     names = sorted(one for one in folder.rglob("*") if one.is_file())
-    names.sort(
-        key=lambda one: one.name != Path(MANIFEST).name
-    )  # Java requires that the manifest comes first
+    # Java requires that the manifest comes first
+    names.sort(key=lambda one: one.name != Path(MANIFEST).name)
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as made:
         for file in names:
             name = file.relative_to(folder).as_posix()

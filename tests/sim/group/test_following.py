@@ -111,9 +111,8 @@ def test_follower_without_a_status_topic_keeps_its_clients(team, monkeypatch):
             following, "_turn", lambda *given: (turns.append(""), turn(*given))
         )
         wait_for(lambda: len(turns) > 3, "turns")
-    assert (
-        len(made) == 2
-    )  # one client reads the topics, and the other makes all other requests
+    # one client reads the topics, and the other makes all other requests
+    assert len(made) == 2
 
 
 @played()

@@ -323,9 +323,8 @@ def test_followed_history_prints_a_line_for_each_change(team, monkeypatch):
         lambda: pause(team, "@all", "--for", "1h"),
         lambda: None,
         lambda: typed(team, "resume", "@all"),
-        lambda: team.broker.lab.sleep(
-            100
-        ),  # the hold expires after 60 s, in members after 90 s
+        # the hold expires after 60 s, in members after 90 s
+        lambda: team.broker.lab.sleep(100),
     )
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]

@@ -100,9 +100,8 @@ def test_records_from_the_last_seek_are_read_again_if_its_poll_raises(
             reading.pause("t", owner="ops")
             for tp in both:
                 put(lab, tp, *["x"] * (END - DONE))
-            lab.sleep(
-                1.0
-            )  # until the fetches that were sent before the pause are answered
+            # until the fetches that were sent before the pause are answered
+            lab.sleep(1.0)
             reading.script = [flows, *script(step)]
             lab.until(pump.turn)
 
@@ -116,9 +115,8 @@ def first_offsets(lab, reading):
     """Return, by partition, the offset of the first record that later polls return."""
     found = {}
     polls = [reading.poll(1000)]
-    for tp in lab.partitions(
-        "t"
-    ):  # the poll above has already resolved a seek to the end
+    # the poll above has already resolved a seek to the end
+    for tp in lab.partitions("t"):
         put(lab, tp, "last")
     while len(found) < 2 and len(polls) < 50:
         for tp, records in polls[-1].items():

@@ -85,9 +85,8 @@ def test_rebalances_beside_a_full_worker_lose_no_record(lab, protocol):
     assert (first.worker.stats().leaked, first.stop().committed) == (0, True)
     seen = times(handler)
     assert {*seen} == set(itertools.product(range(4), range(60)))
-    assert (
-        sum(seen.values()) - 240 <= 4 * 4
-    )  # at most ``concurrency`` records at each of four revocations
+    # at most ``concurrency`` records at each of four revocations
+    assert sum(seen.values()) - 240 <= 4 * 4
     assert lab.running() == []
 
 

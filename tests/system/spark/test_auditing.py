@@ -105,10 +105,8 @@ def test_audit_on_spark_treats_parts_copies_and_broken_journals_as_one_process_d
     (folder / "copy" / parts[1].name).write_bytes(parts[1].read_bytes())
     cut = MemberJournal("cut").assigned(TP).poll(TP, 0, 5).text()
     (folder / "cut.journal").write_text(f'{cut}{{"n":')
-    given = [
-        str(folder),
-        str(folder / "cut.journal"),
-    ]  # both paths name this journal
+    # both paths name this journal
+    given = [str(folder), str(folder / "cut.journal")]
     whole = load([folder]).judged(Settings())
     with SparkJournals(spark, given) as found:
         assert (found.judged(Settings()), len(found)) == (whole, 2)

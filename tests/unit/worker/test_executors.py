@@ -178,9 +178,8 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(
-                0.01
-            )  # unawaited tasks would still run for a few turns of the loop
+            # unawaited tasks would still run for a few turns of the loop
+            await asyncio.sleep(0.01)
             ended.append(number)
 
     left = set()
@@ -409,9 +408,8 @@ def test_process_that_exits_instead_of_handling_a_record_is_replaced(
     asked = []
 
     def end_the_first(question):
-        if (
-            question is not handle
-        ):  # the worker first checks that the handler can be pickled
+        # the worker first checks that the handler can be pickled
+        if question is not handle:
             asked.append(question)
         return pickle.dumps(None if len(asked) == 1 else question)
 

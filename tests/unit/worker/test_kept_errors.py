@@ -253,9 +253,8 @@ def test_error_of_a_finished_call_is_freed_without_the_collector(
             made.admit(4)
             made.wait(lambda: len(LOCALS) >= 50, "fifty errors")
             kept = [ref for ref in LOCALS[:50] if ref() is not None]
-            assert (
-                len(kept) <= 2
-            )  # from calls that are still running or have just ended
+            # from calls that are still running or have just ended
+            assert len(kept) <= 2
     finally:
         gc.enable()
 
