@@ -416,6 +416,28 @@ def test_fetch_in_flight_proves_that_the_topic_exists(lab):
     assert lab.kinds().count("Metadata") == asked
 
 
+@pytest.mark.parametrize("was_missing", [False, True], ids=["named", "missing"])
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_metadata_older_than_the_recreation_does_not_end_the_wait_for_topic_ids(
+    lab, *, was_missing
+):
+    """The response to an earlier request arrives after a fetch did not find the topic."""
+    lab.cluster.creates_topics = False
+    (tp,) = lab.topic("t")
+    reader = subscribed(lab, allow_auto_create_topics=False, metadata_max_age_ms=1000)
+    reader.owns([tp])
+    reader.until(lambda: is_named(reader, tp))
+    late = lab.cluster.fail("Metadata", is_held=True)
+    if was_missing:
+        lab.cluster.delete_topic("t")
+    reader.until(lambda: late.kept)
+    recreate(lab, 10)
+    reader.poll(0.2)
+    late.end()
+    reader.reads_new(10, 0)
+    assert reader.recreations() == [(tp, 0, "earliest")]
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""

@@ -29,7 +29,9 @@ class TopicIds:
     A metadata response proves that a topic exists. So does a fetch in flight, because a
     broker responds with an error if the topic is deleted during the fetch. A partition
     is doubtful if there was no such proof for a while: a fetch names only the topic, so
-    it might read the log of a new topic with that name.
+    it might read the log of a new topic with that name. A broker that does not know a
+    fetch's topic also makes the partition doubtful. After that, only the response to a
+    later metadata request is a proof.
 
     A doubtful partition waits for a metadata response only once, and briefly. After
     that it is fetched, but stays doubtful until a response arrives.
@@ -47,16 +49,23 @@ class TopicIds:
         # When the pending request was sent; None if no request is pending.
         self._asked_at: float | None = None
 
-    def answered(self) -> None:
-        """Record that a metadata response has arrived, and wake a poll that waits for it."""
+    def answered(self, *, is_proof: bool) -> None:
+        """
+        Record that a metadata response has arrived, and wake a poll that waits for it.
+
+        Args:
+            is_proof: whether the response shows which topics exist now. If it does not,
+                the wait goes on for the next response.
+        """
         if self._asked_at is not None:
-            self._asked_at = None
+            if is_proof or self._now() - self._asked_at >= PATIENCE:
+                self._asked_at = None
             self._ledger.wake()
 
     def note_unknown_topic(self, state: OwnedPartitionState) -> None:
         """Record that a broker did not know a fetch's topic, so that ids get requested."""
         state.named_at = self._last_asked_at = -math.inf
-        state.last_fetch = None
+        state.last_fetch, state.unknown_at = None, self._now()
 
     def doubtful(
         self, states: Iterable[tuple[TopicPartition, OwnedPartitionState]]

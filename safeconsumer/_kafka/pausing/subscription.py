@@ -601,21 +601,24 @@ class LedgerSubscription(SubscriptionState):
             asked_at: the time of the request, in monotonic seconds.
 
         Returns:
-            Whether another response is needed, because a partition was gained after the
-            request.
+            Whether another response is needed, because after the request a partition was
+            gained, or a broker did not know a topic.
 
         Thread rules: only the IO thread calls this.
         """
-        now, is_older = self.ledger.now()[0], False
+        now, is_older, is_proof = self.ledger.now()[0], False, True
         with self._lock:
             again = []
             for tp, state in self.assignment.items():
                 topic_id = ids.get(tp.topic)
-                if topic_id is None or not isinstance(state, OwnedPartitionState):
-                    # or a signal handler has interrupted the adoption, which will be
-                    # repeated
+                if not isinstance(state, OwnedPartitionState):
+                    # A signal handler has interrupted the adoption, which will be
+                    # repeated.
                     continue
-                if topic_id in state.earlier_ids:
+                if not state.is_proof(topic_id, asked_at):
+                    is_proof, is_older = False, is_older or topic_id is not None
+                    continue
+                if topic_id is None or topic_id in state.earlier_ids:
                     continue  # an earlier id, from a broker with outdated metadata
                 if state.topic_id is None and self.journal is not None:
                     self.journal.named(tp, id_text(topic_id))
@@ -631,7 +634,7 @@ class LedgerSubscription(SubscriptionState):
                 self._restart_recreated(tp, ids[tp.topic])
             if again:
                 self.ledger.assign(self.assignment, Cause.RENEWED)
-        self.ids.answered()
+        self.ids.answered(is_proof=is_proof)
         return is_older
 
     def restart(

@@ -124,6 +124,12 @@ class OwnedPartitionState(TopicPartitionState):
     The time of the last metadata with that topic id, in monotonic seconds.
     """
 
+    unknown_at: float = -math.inf
+    """
+    The time at which a broker did not know the topic of a fetch, in monotonic seconds. A
+    metadata response to an earlier request does not prove that the topic still exists.
+    """
+
     last_fetch: Fetch | None = None
     """
     The last fetch from the topic to which the position belongs.
@@ -172,6 +178,18 @@ class OwnedPartitionState(TopicPartitionState):
     def is_unread(self) -> bool:
         """Whether the topic was recreated, and no record of the new topic was read yet."""
         return self.is_recreated and self.read_to is None
+
+    def is_proof(self, topic_id: UUID | None, asked_at: float) -> bool:
+        """
+        Return whether a metadata response shows if the topic of the position exists.
+
+        Args:
+            topic_id: the topic's id in the response; None if the response lacks it.
+            asked_at: the time of the request, in monotonic seconds.
+        """
+        if topic_id is None:
+            return self.named_at >= self.unknown_at
+        return asked_at >= self.unknown_at or self.topic_id not in {None, topic_id}
 
     def begin_at_reset(self, target: Any) -> None:  # noqa: ANN401 - of safeconsumer.group
         """Record that this ownership starts at the target offset of an operator's reset."""
