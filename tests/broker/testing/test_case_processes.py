@@ -1,4 +1,4 @@
-"""Tests that case processes stop with the session, and calls in them with their case."""
+"""Tests that case processes exit with the session, and that calls end with their case."""
 
 import sys
 

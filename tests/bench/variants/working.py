@@ -5,7 +5,7 @@ import threading
 import time
 
 from safeconsumer.worker import Limits, Worker
-from tests.bench.arms.consumers import BOUND, make, poll_until
+from tests.bench.variants.consumers import BOUND, make, poll_until
 
 
 def nothing(_record, _context=None):
