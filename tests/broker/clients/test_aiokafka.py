@@ -216,7 +216,7 @@ def test_pause_and_resume_refuse_the_same_arguments_as_aiokafkas_own(
 
 
 def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
-    """Setting aiokafka's paused flags creates futures, so only the loop's thread may do it."""
+    """The pause of aiokafka creates futures, which only the event loop's thread may do."""
     one = reading()
     called(one.consumer.pause, zero(team))
     assert one.consumer.paused() == {zero(team)}

@@ -240,7 +240,7 @@ def test_control_topic_records_are_read_again_after_a_read_raises(team, client):
 
 @pytest.mark.contract("P14", "G9")
 def test_hooks_and_metrics_describe_a_member(team, client):
-    """Unavailable metrics are absent; counters keep their values after the client is closed."""
+    """Unavailable metrics are absent; counters keep their values after the close."""
     events = []
     member = client.subscribed(control=team.quick, hooks=[events.append])
     came(member, 20)

@@ -21,7 +21,7 @@ PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 
 def games(name, *, by_day):
-    """Yield a quarter of all program-assignor pairs if ``by_day``, or else all other pairs."""
+    """Yield a quarter of all program-assignor pairs if ``by_day``, else all other pairs."""
     column = [*SITUATIONS].index(name)
     pairs = product(PROGRAMS, ASSIGNORS)
     for number, (program, assignor) in enumerate(pairs, start=column):

@@ -1,4 +1,4 @@
-"""Defines the programs that consume in a churn: they poll, iterate or run a Worker."""
+"""Defines the programs that members run: they poll, iterate or run a Worker."""
 
 from collections import deque
 from functools import partial
@@ -191,7 +191,7 @@ class Member:
                 self.book.sought(tp, to)
 
     def commit(self, kind):
-        """Commit the delivered records, synchronously or not, or the offsets in the book."""
+        """Commit the delivered records, asynchronously or not, or commit explicit offsets."""
         offsets = {
             tp: OffsetAndMetadata(one.next, "", -1)
             for tp, one in self.book.owned.items()

@@ -1,7 +1,7 @@
 """
 Stops a Spark session while a stream is idle: ``python -m tests.system.spark.stopping``.
 
-Before the stop, a decision hangs during some triggers. The program prints the results.
+Before the stop, decisions block for several triggers. The program prints the results.
 """
 
 import sys
