@@ -1,4 +1,4 @@
-"""Runs the code blocks in README and on the site's pages."""
+"""Runs the code blocks in the README and on the site's pages."""
 
 import code
 import contextlib

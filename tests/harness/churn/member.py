@@ -138,7 +138,7 @@ class Member:
             self.book.log(f"{type(error).__name__}: {scope}")
 
     def nap(self, seconds):
-        """Do nothing for this many seconds, or until the churn is over."""
+        """Do nothing for this many seconds, or until the run ends or becomes calm."""
         self.book.log(f"naps for {seconds:.0f} s")
         end = self.host.now + seconds
         while self.host.now < end and not (self.is_calm or self.is_over):
