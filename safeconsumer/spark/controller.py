@@ -52,7 +52,7 @@ class Controller:
     Attributes:
         bridge: answers the questions of the Java shim.
         is_over: returns whether the session was stopped, or the controller was closed.
-        on_close: releases the decider and the connection, in this process and in the
+        on_close: releases the bridge and the connection, in this process and in the
             JVM.
     """
 

@@ -30,7 +30,7 @@ _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Spark passes such a setting of a session to each of its sources as an option.
 _SETTING = f"spark.datasource.safekafka.{DECIDER}"
 _LOOPBACK = "127.0.0.1"
-# The beginning of the shim's message about a decider that is slow but still running.
+# The beginning of the shim's message about a Python process that answers too slowly.
 _LATE = "no decision within"
 
 # The controllers of this process, by the unique names of their bridges.

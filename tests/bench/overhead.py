@@ -94,7 +94,7 @@ def ten_thousand(stage):
     Time ``pause`` and ``resume`` for one partition while ten thousand are assigned.
 
     The consumer runs in its own process and reads from an embedded broker, because a
-    real broker on this machine cannot serve so many partitions.
+    real broker on this machine cannot serve this many partitions.
     """
     row, sizes = "ten-thousand", stage.sizes
     with EmbeddedBroker() as broker:

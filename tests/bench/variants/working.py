@@ -24,7 +24,7 @@ class Working:
     A run stops after this many ``records``, or after two minutes.
     """
 
-    def __init__(  # noqa: PLR0913 - a measurement has so many settings
+    def __init__(  # noqa: PLR0913 - a measurement has many settings
         self,
         *,
         mode,

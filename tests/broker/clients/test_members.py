@@ -224,7 +224,7 @@ def test_request_for_the_end_of_a_recreated_holds_topic_returns_none(team, clien
 @pytest.mark.contract("G1", "G5", "G9")
 @pytest.mark.usefixtures("patient")
 def test_control_topic_records_are_read_again_after_a_read_raises(team, client):
-    """The reader starts again, as it does after five seconds without a response."""
+    """A client starts to read again in this way after five seconds without a response."""
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
     topic.begin()

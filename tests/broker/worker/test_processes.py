@@ -74,7 +74,7 @@ def test_handler_process_is_terminated_at_its_time_limit(handler, has_stack):
 
 
 def goes_deep(_record, _context):
-    """Wait in so many threads and frames that their stacks do not fit into a pipe."""
+    """Wait in many threads and frames, whose stacks are too large for a pipe."""
 
     def wait(depth):
         if depth:

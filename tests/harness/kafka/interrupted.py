@@ -28,7 +28,7 @@ OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
 PARTITIONS = 2
 FEWEST = 20
-"""The minimum number of places in a call that waits."""
+"""The minimum number of interruption points in a call that waits."""
 LIMIT = 20
 """The seconds after which a call is considered to hang."""
 

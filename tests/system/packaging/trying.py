@@ -37,7 +37,7 @@ def main(wheel, python):
             subprocess.run(  # noqa: S603 - our own command line
                 [python, "-I", "-c", code], check=True, timeout=LIMIT, cwd=elsewhere
             )
-    sys.stdout.write("README's example runs from the wheel\n")
+    sys.stdout.write("the README's example runs from the wheel\n")
 
 
 if __name__ == "__main__":
