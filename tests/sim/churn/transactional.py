@@ -1,4 +1,4 @@
-"""A program beside the group that writes transactions."""
+"""A program outside the group; the program writes transactions."""
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
