@@ -554,7 +554,7 @@ class Game:
         self._stage.until(has_ended, f"the end of turn {number}")
 
     def end(self):
-        """Set the verdict; a wanted partition that ends without records is a stall."""
+        """Set the verdict; a wanted partition whose records stop arriving is a stall."""
         stalled = [
             tp
             for tp in self.consumer.assignment()

@@ -358,7 +358,7 @@ class Network:
         Args:
             process: the process whose bytes are held back.
             hosts: the hosts at the other end.
-            ways: ``in`` for the bytes to the hosts, ``out`` for the others, or both.
+            ways: ``in`` for bytes to the hosts, ``out`` for bytes from them, or both.
         """
         for key in self._ways(process, hosts, ways):
             self._kept.setdefault(key, [])

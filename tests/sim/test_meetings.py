@@ -18,7 +18,7 @@ from tests.sim.playing import simulated
 
 STEP = 29
 """
-Seed 0, for every run, has every 232nd point of a pair; the nightly seeds have every 29th.
+Seed 0 covers every 232nd point of a pair; each nightly seed covers every 29th.
 """
 
 MEETINGS = {}

@@ -49,7 +49,7 @@ def reads_and_commits(lab, **settings):
     first.consumer.close()
 
 
-# ------------------------------------------------------------ truncated without an owner
+# ------------------------------------------------------------ truncation without an owner
 
 
 @pytest.mark.contract("P20", "P8")
@@ -74,7 +74,7 @@ def test_member_that_has_read_no_record_starts_at_the_truncation_offset(lab):
     reader.reads_new()
 
 
-# ------------------------------------------------------------ truncated below a member
+# ------------------------------------------------------------ truncation while a member reads
 
 
 @pytest.mark.contract("P20", "P16")

@@ -1,11 +1,11 @@
-"""Runs churn tests: ``python -m tests.sim.churn --seeds 0-9 --minutes 30 [--plant NAME]``."""
+"""Churn tests: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
 
 # ruff: noqa: E402, T201 - the program prints; threads and clocks are replaced before
 # other modules import them
 import os
 import sys
 
-if os.environ.get("PYTHONHASHSEED") != "0":  # fixes the order of sets
+if os.environ.get("PYTHONHASHSEED") != "0":  # gives sets of strings one order
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - this program itself
 
