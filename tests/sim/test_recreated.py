@@ -554,8 +554,8 @@ def test_each_member_reads_its_part_from_the_start_after_a_rebalance(lab, assign
     "reset", ["latest", pytest.param("earliest", marks=pytest.mark.nightly)]
 )
 @both_protocols
-def test_next_owner_continues_at_the_commit_of_the_new_topic(lab, assignor, reset):
-    """The owner's metadata is older than the topic, which another member has read."""
+def test_next_owner_continues_at_the_new_topics_committed_offset(lab, assignor, reset):
+    """The owner's metadata is older than the new topic, which another member has read."""
     (tp,) = lab.topic("t", records=OLD)
     settings = {"assignor": assignor, "auto_offset_reset": reset, **SHORT_AGE}
     idle = Watching(lab, "t", client_id="z", **settings)
