@@ -29,7 +29,7 @@ from safeconsumer.worker.handlers import (
 )
 
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
-_SCOPES = ("key", "partition", "topic", "all")  # in order of width
+_SCOPES = ("key", "partition", "topic", "all")  # from narrow to wide
 
 
 def deciding_error(error: BaseException) -> BaseException:

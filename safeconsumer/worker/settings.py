@@ -182,7 +182,7 @@ def _check_producer(config: dict[str, Any]) -> None:
         )
 
 
-def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
+def refuse_loop(consumes: Callable[[str], bool], dead_letter: object) -> None:
     """
     Refuse a dead-letter topic that the same consumer consumes.
 

@@ -139,7 +139,7 @@ def _not_entered(error: BaseException) -> LifespanError:
 
 
 def not_left(error: BaseException) -> LifespanError:
-    """Return the error for a lifespan that could not be left."""
+    """Return the error for a failed exit of the lifespan."""
     wrong = LifespanError(f"lifespan could not be left: {shown(error)}")
     wrong.__cause__ = error
     return wrong

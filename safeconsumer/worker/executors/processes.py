@@ -63,7 +63,7 @@ class _Child:
     _is_orphan: bool = False
 
     def readables(self) -> list[Any]:
-        """Return the objects that become readable at a message or the exit of the process."""
+        """Return the objects that become readable on a message or on the process's exit."""
         return [self.pipe] if self._is_orphan else [self.pipe, self.process.sentinel]
 
     def has_message(self, seconds: float | None) -> bool:
@@ -246,7 +246,7 @@ class Processes(Threads):
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         try:
-            self._make_ready()  # done first, while the record has not begun yet
+            self._make_ready()  # done before the record begins
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
         except HandlersCannotRunError as error:
