@@ -236,8 +236,7 @@ def call_each(
         else:
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is the record's failure
-        # The task counts the finished records, even if the error was raised between two
-        # of the lines above.
+        # The task counts finished records correctly, wherever the error was raised.
         count = task.done()
         before, now = now, clock()
         # No variable keeps the error after the return. The traceback of the error
