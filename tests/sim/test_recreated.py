@@ -438,6 +438,28 @@ def test_metadata_older_than_the_recreation_does_not_end_the_wait_for_topic_ids(
     assert reader.recreations() == [(tp, 0, "earliest")]
 
 
+@pytest.mark.parametrize(("api", "age"), [("Metadata", 1000), ("Fetch", 300_000)])
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_late_response_does_not_prove_that_a_held_topic_still_exists(lab, api, age):
+    """The response was written before the topic was recreated, ten seconds earlier."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, auto_offset_reset="latest", metadata_max_age_ms=age)
+    reader.owns([tp])
+    reader.consumer.seek_to_beginning(tp)
+    reader.take(OLD)
+    late = lab.cluster.fail(api, is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)  # no other fetch is in flight
+    recreate(lab, 25)
+    reader.is_silent(seconds=10)
+    late.end()
+    reader.poll(0.02)
+    reader.consumer.resume("t")
+    reader.reads_new(25, OLD)
+    assert reader.recreations() == [(tp, OLD, "earliest")]
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""
