@@ -22,7 +22,7 @@ from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 class Ticket:
     """
-    Tracks a task from its hand-out until each of its records has an answer.
+    Tracks a task that was handed out, until each of its records has an answer.
 
     Any thread may use it.
 

@@ -129,7 +129,7 @@ def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     Return the letter in a record of a dead-letter topic, with key and value as bytes.
 
     The letter's headers come after the headers of the failed record. The failed record
-    may itself have been a letter, so the last header of each name counts.
+    may itself have been a letter, so the last header of each name is used.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)

@@ -359,7 +359,7 @@ class Epoch:
         return end
 
     def cut(self, end: int) -> int:
-        """Drop unbegun records, from ordinal ``end`` on; return the offset of the first."""
+        """Drop the records from ordinal ``end`` on; return the offset of the first one."""
         for lane in self.all_lanes():
             lane.cut(end)
         return self.progress.cut(end)

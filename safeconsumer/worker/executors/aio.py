@@ -99,7 +99,7 @@ class Coroutines:
         """Do nothing, because a coroutine immediately starts the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Cancel running handlers, leave the lifespan, and stop the loop if we started it."""
+        """Cancel running handlers, exit the lifespan, and stop the loop if we started it."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True

@@ -147,7 +147,7 @@ def not_left(error: BaseException) -> LifespanError:
 
 class LifespanThread:
     """
-    Enters and leaves the lifespan in its own daemon thread.
+    Enters and exits the lifespan in its own daemon thread.
 
     Because of the separate thread, callers can limit their wait. It also means that
     entering and leaving happen on the same thread, as a database connection may

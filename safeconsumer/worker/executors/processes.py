@@ -89,7 +89,7 @@ class _Child:
         return self.has_message(seconds)
 
     def last_message(self, seconds: float) -> LifespanError | None:
-        """Wait until the process exits; return why it could not leave its lifespan."""
+        """Wait until the process exits; return why it could not exit its lifespan."""
         with contextlib.suppress(EOFError, OSError):
             while self.has_message(seconds):
                 message = self.pipe.recv()
@@ -219,7 +219,7 @@ class Processes(Threads):
                 child.kill()
                 continue
             with contextlib.suppress(OSError):
-                child.pipe.send(None)  # the process leaves its lifespan and exits
+                child.pipe.send(None)  # the process exits its lifespan and ends
         for place, child in children:
             if place not in busy:
                 error = child.last_message(max(0.0, until - time.monotonic()))
