@@ -200,9 +200,8 @@ class HandOver:
         """
         Forget old marks of topics that this consumer does not consume.
 
-        Such a topic may have been deleted, or its consumers may have stopped.
-        Forgetting is safe, because the owner of a partition sends the partition's mark
-        in every join.
+        Such a topic may have been deleted, or its consumers may have stopped. This is
+        safe, because the owner of a partition sends the partition's mark in every join.
         """
         self.known = {
             tp: one

@@ -116,9 +116,8 @@ class KeptErrors:
     Clears the local variables in kept errors' tracebacks, also of calls that end later.
 
     A program that reports an error to a pump is usually still in the call that caught
-    the error, and that call's variables refer to the batch. Keeping the frames of
-    running calls costs little, because few calls run at a time. Any thread may call
-    this.
+    the error, and the call's variables refer to the batch. Keeping frames of running
+    calls costs little, because few calls run at a time. Any thread may call this.
     """
 
     def __init__(self) -> None:
