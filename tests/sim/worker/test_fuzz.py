@@ -230,7 +230,7 @@ class Fuzz:
         self.may_seek, self.truncations = self.dice.random() < 0.5, 0
         self.way = self.dice.choice(self.ways)
         lab.cluster.creates_topics = False
-        self.ending = {}
+        self.ending, self.interrupted = {}, set()
         self.names = map("w{}".format, itertools.count())
         self.runs = {}
         self.options = self.random_options()
@@ -287,13 +287,13 @@ class Fuzz:
         log = self.lab.cluster.log(*tp)
         while count > 0:
             some = min(count, self.dice.choice([1, 7, 20]))
-            # A seek to the end may lead to this offset.
-            if self.lab.now < self.ending.get(tp, 0.0):
-                self.book.pass_over(tp.partition, range(log.end, log.end + some))
             offsets = range(log.end, log.end + some)
             values = [offset + self.truncations * A_TRUNCATION for offset in offsets]
             for offset, value in zip(offsets, values, strict=True):
                 self.book.write((tp.partition, offset), value)
+            # A seek to the end may lead past these offsets.
+            if self.lab.now < self.ending.get(tp, 0.0):
+                self.book.pass_over(tp.partition, offsets)
             keys = self.keys[log.end : log.end + some]
             put(self.lab, tp, *map(str, values), keys=keys)
             count -= some
@@ -476,12 +476,15 @@ class Fuzz:
         self.lab.sleep(self.dice.choice([3.0, 8.0]))
         self.begin_again(self.lab.topic("t", count))
         if self.is_late:
-            self.lab.until(lambda: None not in committed(self.lab), 100)
+            # A pattern finds the topic only with the next metadata, after 5 minutes.
+            self.lab.until(lambda: None not in committed(self.lab), 400)
         self.is_calm = is_calm
 
     def have_all_joined(self):
         return all(
-            run.error is None and run.consumer.assignment()
+            run.error is None
+            and run.consumer.assignment()
+            and run.consumer not in self.interrupted
             for run in self.runs.values()
         )
 
@@ -518,6 +521,7 @@ class Fuzz:
             self.seek(reading)
         is_interrupted = self.dice.random() < 0.005 and self.may_interrupt
         if not self.is_calm and is_interrupted:
+            self.interrupted.add(reading)
             raise KeyboardInterrupt
 
     def seek(self, reading):
@@ -533,7 +537,9 @@ class Fuzz:
             # Without a floor the worker cannot keep the records of the last poll.
             first = min([position, *(r.offset for r in reading.found.get(tp, ()))])
             if way == "back":
-                reading.seek(tp, self.dice.randint(0, position))
+                target = self.dice.randint(0, position)
+                self.book.pass_over(tp.partition, range(first, target))
+                reading.seek(tp, target)
             elif way == "forward":
                 target = self.dice.randint(position, max(position, end))
                 self.book.pass_over(tp.partition, range(first, target))
