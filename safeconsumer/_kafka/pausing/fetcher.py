@@ -723,13 +723,20 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
-            self._note_answer_times(fetch_offsets, response)
+            self._note_answer_times(fetch_offsets, send_time, response)
             self._confirm(fetch_offsets, response)
 
-    def _note_answer_times(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
+    def _note_answer_times(
+        self,
+        asked: StampedOffsets,
+        send_time: float,
+        response: Any,  # noqa: ANN401 - upstream's
+    ) -> None:
         if response.error_code:
             return
-        asked.fetch.answered_at = self._subscriptions.ledger.now()[0]
+        longest_wait: float = self.config["fetch_max_wait_ms"] / 1000
+        now = self._subscriptions.ledger.now()[0]
+        asked.fetch.answered_at = min(now, send_time + longest_wait)
         journal = self._subscriptions.journal
         for topic in response.responses:
             for one in topic.partitions:

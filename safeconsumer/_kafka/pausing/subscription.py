@@ -606,7 +606,7 @@ class LedgerSubscription(SubscriptionState):
 
         Thread rules: only the IO thread calls this.
         """
-        now, is_older, is_proof = self.ledger.now()[0], False, True
+        is_older, is_proof = False, True
         with self._lock:
             again = []
             for tp, state in self.assignment.items():
@@ -625,7 +625,7 @@ class LedgerSubscription(SubscriptionState):
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
                 elif state.topic_id in {None, topic_id} or state.is_set_by_program:
-                    state.topic_id, state.named_at = topic_id, now
+                    state.topic_id, state.named_at = topic_id, asked_at
                     state.is_presumed = state.is_set_by_program = False
                 else:
                     again.append(tp)

@@ -20,8 +20,9 @@ class Fetch:
     A request for records.
 
     Attributes:
-        answered_at: the time of the response, in monotonic seconds; -inf until it
-            arrives.
+        answered_at: the time at which the broker answered, at the latest, in monotonic
+            seconds; -inf until the response arrives. A response that was late on its
+            way counts from the end of the broker's longest wait.
     """
 
     answered_at = -math.inf
@@ -121,7 +122,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     named_at: float = -math.inf
     """
-    The time of the last metadata with that topic id, in monotonic seconds.
+    The time of the assignment, or of the last metadata request whose response had that
+    topic id, in monotonic seconds.
     """
 
     unknown_at: float = -math.inf
