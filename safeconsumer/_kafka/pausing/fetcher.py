@@ -45,7 +45,8 @@ class PauseSafeFetcher(Fetcher):
     Differences from upstream 3.0.12, each with a regression test:
 
     - A resumed partition continues in its half-read batch, even if other partitions
-      were read in between; upstream waits for a slot that never becomes free.
+      were read in between; upstream waits until its current batch is dropped, which
+      never happens.
     - Each fetch is stamped with its ownership; responses and buffers of any other
       ownership are dropped, even if the fetch is still in flight when the ownership
       ends.
@@ -299,8 +300,8 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                # The position still precedes the taken records, so no answer continues
-                # from there.
+                # The position still precedes the taken records, so no fetch response
+                # continues from there.
                 break
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)

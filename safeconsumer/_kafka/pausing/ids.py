@@ -36,8 +36,9 @@ class TopicIds:
     fetch's topic also makes the partition doubtful. After that, only the response to a
     later metadata request is a proof.
 
-    A doubtful partition waits for a metadata response only once, and briefly. After
-    that it is fetched, but stays doubtful until a response arrives.
+    The fetch of a partition that is doubtful in this sense waits for a metadata
+    response only once, and briefly. After that the partition is fetched, but stays
+    doubtful until a response arrives.
 
     Thread rules: only the IO thread uses this object.
 
@@ -73,7 +74,7 @@ class TopicIds:
     def doubtful(
         self, states: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> dict[TopicPartition, OwnedPartitionState]:
-        """Return those of the partitions that are doubtful."""
+        """Return the partitions whose topic may have been recreated."""
         since, found = self._now() - UNSEEN_HELD, {}
         fetches: Collection[Fetch] | None = None
         for tp, state in states:  # there may be a thousand per poll
@@ -94,7 +95,7 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Start a wait for metadata about doubtful partitions; return whether to wait.
+        Start a wait for metadata if any partition is doubtful; return whether to wait.
 
         If the result is True, the caller must request metadata.
         """
