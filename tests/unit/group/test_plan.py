@@ -809,7 +809,7 @@ def outside(ends):
     return need.why
 
 
-def test_partition_without_a_committed_offset_cannot_be_moved_back_by_some_offsets():
+def test_partition_without_a_committed_offset_cannot_be_moved_back_by_n_offsets():
     """Each of the other partitions is moved back by the given number of offsets."""
     facts_now = evolve(MOVER.facts, committed={ZERO: 50})
     view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))

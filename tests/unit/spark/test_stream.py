@@ -271,7 +271,7 @@ def test_question_with_another_protocol_or_decider_gets_no_decision(lab, wrong):
     assert "verdict=none" in answer
 
 
-def test_unknown_question_of_the_shim_gets_no_decision():
+def test_unknown_question_from_the_shim_gets_no_decision():
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
