@@ -91,7 +91,7 @@ def test_names_of_missing_files_are_found(tmp_path):
         ("```console\n$ python -m tests.bench speed\n```", 0),
     ],
 )
-def test_inline_commands_run_or_name_their_extra(text, faults):
+def test_inline_command_must_work_or_name_the_extra_that_it_needs(text, faults):
     assert len(list(examples.inline_faults(text))) == faults
 
 

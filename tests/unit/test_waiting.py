@@ -42,7 +42,7 @@ class Machine:
             self.waits[thread] += part * seconds
 
     def until_over(self, bound):
-        """Return the time at which the bound is reached; None if it is not within an hour."""
+        """Return the time at which a ``Bound`` is over; None if it is not within an hour."""
         while not bound.is_over():
             self.step(0.5)
             if self.now > 3600:
@@ -73,12 +73,12 @@ class Machine:
     ],
 )
 def test_time_in_which_a_thread_waits_for_a_core_does_not_count(parts, over):
-    """Waits for a core before the bound was created do not extend the bound."""
+    """Waits for a core before the ``Bound`` was created do not extend the limit."""
     machine = Machine(**parts)
     assert machine.until_over(machine.bound(10.0)) == over
 
 
-def test_bound_never_lasts_longer_than_ten_times_a_long_limit():
+def test_long_limit_is_extended_to_at_most_ten_times_its_length():
     """A thread that hangs in a busy loop also waits for a core."""
     machine = Machine(**{"1": 1.0})
     assert machine.until_over(machine.bound(90.0)) == 900.5
@@ -89,7 +89,7 @@ def test_wait_without_a_limit_never_ends_by_itself():
     assert machine.until_over(machine.bound(None)) is None
 
 
-def test_waits_of_a_thread_that_starts_after_the_bound_count_in_full():
+def test_all_core_waits_of_a_thread_that_starts_during_a_wait_extend_the_limit():
     machine = Machine()
     bound = machine.bound(10.0)
     assert not bound.is_over()
@@ -149,7 +149,7 @@ def test_hang_raises_an_error_with_the_last_state(monkeypatch):
     ("part", "over"), [(0.0, 32.0), (0.5, 61.0)], ids=["idle", "half"]
 )
 def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatch):
-    """After the first limit, a second limit applies that does not count waits for a core."""
+    """After the first limit, a second limit applies, which excludes waits for a core."""
     machine = Machine(**{"1": part})
     timers = []
     monkeypatch.setattr(timeouts.signal, "setitimer", lambda *its: timers.append(its))
@@ -206,7 +206,7 @@ def test_program_that_does_not_exit_is_killed():
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Make each check of a bound take a second, half of which is spent waiting for a core."""
+    """Make each check of a time limit take a second, half of it spent waiting for a core."""
     machine = Machine(**{"1": 0.5})
 
     def bound(limit):
@@ -246,7 +246,7 @@ def test_exit_of_a_program_may_take_longer_on_a_busy_machine(machine):
 
 @pytest.mark.usefixtures("machine")
 def test_killed_program_may_exit_late_on_a_busy_machine(monkeypatch):
-    """The program exits only once a wait has no limit."""
+    """The program exits only during a wait that has no time limit."""
     with Process(PAUSES) as process:
         kill, wait = process._popen.kill, process._popen.wait
 
@@ -275,8 +275,8 @@ def test_started_program_may_exit_late_on_a_busy_machine(machine):
     assert machine.now == 40.0
 
 
-def test_input_is_sent_once_to_a_program_that_takes_several_turns(machine):
-    """Each turn is shorter than the start of the interpreter."""
+def test_input_is_sent_once_even_if_the_program_is_awaited_several_times(machine):
+    """Each wait for the program is shorter than the interpreter takes to start."""
     done = ran_python("-c", "print(input())", input="a\n", timeout=None)
     assert done.stdout == "a\n"
     assert machine.now > 1.0

@@ -122,7 +122,7 @@ def test_first_remaining_batch_after_deleted_batches_is_not_a_violation():
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
 
-def test_new_partition_under_a_hold_is_a_violation_once_its_offset_leaves_0():
+def test_new_partition_under_a_hold_is_a_violation_once_its_offset_moves_past_0():
     files = log((1000.0, orders(10)), (5000.0, orders(10, 0)), (6000.0, orders(10, 9)))
     rows = rows_of(files, held(1100.0, scope="orders:1"))
     assert verdicts(rows) == {"orders:0": KEPT, "orders:1": VIOLATED}
@@ -152,7 +152,7 @@ def test_batch_after_a_gap_may_have_been_planned_at_any_time_in_the_gap(span, ve
     assert verdicts(rows_of(files, span)) == {"orders:0": verdict}
 
 
-def test_more_batches_are_unjudged_if_clocks_may_differ():
+def test_fewer_batches_are_judged_if_clocks_may_differ():
     """A hold that has ended by the stream's clock may be in force by the broker's clock."""
     files = log((1000.0, orders(10)), (1500.1, orders(20)))
     span = held(1100.0, 1500.0)
@@ -255,7 +255,7 @@ def test_obedient_stream_never_violates_despite_clock_errors_and_missing_batches
 @by_day(60)
 @given(runs())
 def test_stream_that_ignores_holds_is_never_reported_as_clean(run):
-    """A plan that lies completely within a hold is either a violation or not judged."""
+    """A batch planned entirely while a hold was in force is a violation or is not judged."""
     plans, spans = run
     files = log_of(plans, lambda *_: True)
     if any(is_in_all(span, *plan) for span in spans for plan in plans):

@@ -192,7 +192,7 @@ ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
         ),
     ],
 )
-def test_control_topic_is_complete_from_its_last_gap_on(records, end, since):
+def test_control_topic_is_complete_after_its_last_gap(records, end, since):
     """The audit and the history command compute the same time for any compaction lag."""
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since

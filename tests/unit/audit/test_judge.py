@@ -197,7 +197,7 @@ def kept_of(journal):
     return kept
 
 
-def test_deleted_judge_frees_its_facts():
+def test_data_of_a_judge_is_freed_when_the_judge_is_deleted():
     judge = Judge(Settings())
     judge.read(rebalancing(3, flows=False)[0].journal())
     assert judge.results()
@@ -259,7 +259,7 @@ def holding(count):
 
 
 def dropping(count):
-    """Let a worker drop every second record because of a seek, and then continue."""
+    """Let a worker handle every second record, drop the others at a seek, and continue."""
     member = (
         MemberJournal().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
     )
@@ -291,7 +291,7 @@ def resetting(count):
     return [operator, member]
 
 
-def singling(count):
+def holding_each_partition(count):
     """Let an operator place one hold per partition."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
@@ -313,7 +313,7 @@ def singling(count):
         (dropping(50), dropping(200)),
         (hanging(100), hanging(400)),
         (resetting(50), resetting(200)),
-        (singling(50), singling(200)),
+        (holding_each_partition(50), holding_each_partition(200)),
     ],
     ids=short,
 )
@@ -339,7 +339,7 @@ def lines_run(fleet):
     return count
 
 
-def test_each_overtaken_record_in_a_lane_is_a_violation():
+def test_each_record_that_starts_after_a_later_record_of_its_lane_is_a_violation():
     member = MemberJournal().then("working", order="key").assigned(TP)
     member.poll(TP, 0, 3).handle(TP, 2, 0, 1)
     verdict = verdict_on(member)

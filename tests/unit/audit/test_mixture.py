@@ -86,7 +86,7 @@ def test_judge_finds_exactly_the_planted_fault_in_a_mixture(make, clocks, faults
     assert found(mixed(fleet, clocks), settings) == faults
 
 
-# By day only some fleets are judged, because the others would reach no further branch.
+# Outside the nightly run only some fleets are judged; the others reach no new branch.
 BY_DAY = (*BAD, *CASES[::4])
 AT_NIGHT = [
     pytest.param(make, marks=pytest.mark.nightly)

@@ -17,7 +17,7 @@ from tests.harness.audit.command import run
 from tests.harness.audit.journals import read
 from tests.harness.processes import forked
 
-# Bytes of a part, enough for a few entries about ``poll``.
+# The size of a part in bytes: enough for a few entries about ``poll``.
 SIZE = 400
 
 

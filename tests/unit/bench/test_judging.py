@@ -107,7 +107,7 @@ def test_options_that_contradict_each_other_are_refused(arguments):
         parsed(arguments.split())
 
 
-# The second command in the README runs without these clients, which the extra ``ci`` has.
+# README's second command runs without these clients, which the extra ``ci`` installs.
 _WITHOUT = """
 import runpy, sys
 for name in ("aiokafka", "confluent_kafka", "pyspark"):

@@ -30,7 +30,7 @@ def clean(tmp_path):
 # ---------------------------------------------------------------- verdicts
 
 
-def test_clean_fleet_has_status_0_and_a_row_for_each_check(tmp_path, clean):
+def test_clean_fleet_gives_exit_status_0_and_a_row_for_each_check(tmp_path, clean):
     report = tmp_path / "report"
     done = run(clean, "--report", report)
     assert (done.exit_code, done.output) == (0, "clean: 1 journal, 1 partition\n")
@@ -153,14 +153,14 @@ def test_help_explains_the_journal_argument_of_the_usage_line():
 
 
 @pytest.mark.parametrize("name", ["", "none"], ids=short)
-def test_missing_folder_has_status_2(tmp_path, monkeypatch, name):
+def test_missing_folder_gives_exit_status_2(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     line = f"safeconsumer: no such file or folder: {name or repr(name)}\n"
     done = run(name)
     assert (done.exit_code, done.output) == (2, line)
 
 
-def test_folder_without_journals_has_status_2(tmp_path, clean):
+def test_folder_without_journals_gives_exit_status_2(tmp_path, clean):
     """The missing journals may be on another host."""
     (tmp_path / "two" / "deeper").mkdir(parents=True)
     done = run(clean, tmp_path / "two")
@@ -189,7 +189,7 @@ def test_symlinked_journals_are_read_once(tmp_path, clean):
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["given", "inside"])
-def test_folder_without_list_permission_is_named_and_has_status_2(
+def test_folder_without_list_permission_is_named_and_gives_exit_status_2(
     tmp_path, clean, monkeypatch, inside
 ):
     theirs = written((clean if inside else tmp_path) / "theirs", FLEETS[LEAKED]())
@@ -365,12 +365,12 @@ def test_trace_has_the_requested_partitions(tmp_path):
         ("re:re:3", "no journal names re:re:3; they name orders:0"),
     ],
 )
-def test_partition_that_no_journal_names_has_status_2(clean, partition, reason):
+def test_partition_that_no_journal_names_gives_exit_status_2(clean, partition, reason):
     done = run(clean, "--partition", partition)
     assert (done.exit_code, reason in done.stderr) == (2, True)
 
 
-def test_partition_without_any_journal_has_status_2(tmp_path):
+def test_error_in_an_empty_folder_says_that_no_journal_names_a_partition(tmp_path):
     done = run(tmp_path, "--partition", TP)
     assert "no journal names orders:0; they name no partition" in done.stderr
 

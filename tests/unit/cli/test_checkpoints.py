@@ -39,7 +39,7 @@ def audited(tmp_path):
     return audit
 
 
-def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
+def test_stream_that_moved_a_held_partition_gives_exit_status_1(audited, tmp_path):
     report = tmp_path / "report"
     done = audited(MOVED, "--report", report)
     first, about, last = done.stdout.splitlines()
@@ -70,7 +70,7 @@ def test_line_for_a_stream_counts_the_holds_in_force_during_its_batches(
     assert f"batches 0 to 1, {count} of g in that time" in done.stdout
 
 
-def test_stream_that_obeyed_has_status_0(audited, tmp_path):
+def test_stream_that_obeyed_gives_exit_status_0(audited, tmp_path):
     done = audited(KEPT)
     about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g in that time\n"
     line = "clean: 1 stream, 1 partition\n"
@@ -148,7 +148,7 @@ def test_option_without_the_option_that_it_requires_is_refused(
         pytest.param(["bad"], "0 cannot be read: 'utf-8' codec", id="not UTF-8"),
     ],
 )
-def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
+def test_checkpoint_that_cannot_be_read_gives_exit_status_2_and_no_verdict(
     audited, more, reason, tmp_path, monkeypatch
 ):
     """The status is 2 even if another stream has a violation."""

@@ -99,7 +99,7 @@ def test_worst_result_sets_the_status_and_errors_are_printed_after_the_table(
         assert is_named is ("error" in outcome)
 
 
-def test_summary_counts_only_situations_that_kafka_python_can_play(play):
+def test_summary_counts_only_situations_that_kafka_python_can_run(play):
     """KafkaConsumer has no thread pool of its own, and it cannot pause a group."""
     ended = play()
     assert ended.stdout.splitlines()[-1] == (
@@ -111,7 +111,7 @@ def test_summary_counts_only_situations_that_kafka_python_can_play(play):
     assert row in ended.stdout
 
 
-def test_selected_situations_are_played_in_the_order_of_the_full_list(play):
+def test_selected_situations_run_in_the_order_of_the_full_list(play):
     ended = play("--situation", "group", "--situation", "ticket-loop")
     rows = [line.split() for line in ended.stdout.splitlines() if " 4.2 " in line]
     assert [one[0] for one in rows] == ["ticket-loop", "SafeConsumer", "group"]
@@ -129,7 +129,7 @@ MID_BATCH, POOL = "pauses in mid-batch", "lost by a thread pool"
     ],
     ids=["none", "pool", "both"],
 )
-def test_table_explains_only_the_losses_that_it_shows(names, stock, explained):
+def test_table_explains_only_those_kinds_of_loss_that_occurred(names, stock, explained):
     situations = [one for one in SITUATIONS if one.name in names]
     results = [one for each in situations for one in played(each, stock=stock)]
     lines = "\n".join(table(results))
@@ -137,7 +137,7 @@ def test_table_explains_only_the_losses_that_it_shows(names, stock, explained):
 
 
 @pytest.mark.parametrize("arguments", [("--situation", "nope"), ("extra",)], ids=str)
-def test_wrong_usage_has_status_2(arguments):
+def test_wrong_usage_gives_exit_status_2(arguments):
     ended = run(*arguments)
     assert ended.exit_code == Status.USAGE
     assert arguments[-1] in ended.stderr

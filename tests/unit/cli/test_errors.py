@@ -89,7 +89,7 @@ def ended(body):
 
 
 @pytest.mark.parametrize("is_interrupted", [True, False])
-def test_interrupt_that_the_event_loop_turns_into_an_error_has_status_130(
+def test_interrupt_that_the_event_loop_turns_into_an_error_gives_exit_status_130(
     is_interrupted,
 ):
     """Without an interrupt, the loop's "Task is not done yet!" is a defect."""

@@ -168,7 +168,7 @@ def test_error_that_ends_a_worker_has_a_status(typed, ending, error, status, rea
     assert reason in last_line(typed("shop:own"), status)
 
 
-def test_probes_with_a_bad_port_or_without_their_package_are_wrong_usage(
+def test_probes_with_a_bad_port_or_without_their_package_are_a_usage_error(
     typed, monkeypatch
 ):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -200,7 +200,7 @@ def test_probes_with_a_bad_port_or_without_their_package_are_wrong_usage(
     ],
     ids=short,
 )
-def test_start_offset_that_may_skip_records_has_advice(more, advice):
+def test_start_offset_that_may_skip_records_is_reported_with_advice(more, advice):
     """The advice names every possible reason for the offset."""
     event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
     assert (advice or "None") in str(event.advice)

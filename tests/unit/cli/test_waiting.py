@@ -140,7 +140,7 @@ PARTITIONS = [TopicPartition("t", number) for number in range(MANY)]
 
 
 def held(topic, *, is_moved=False):
-    """Return a view of a group with many partitions, and a hold on each one of a topic."""
+    """Return a view of a group with many partitions, and holds on a topic's partitions."""
     holds = (
         HoldRecord(
             key=ControlKey("g", "alice", f"{topic}:{number}"),

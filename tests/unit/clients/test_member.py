@@ -114,7 +114,7 @@ def test_report_never_shows_a_partition_as_quiet_while_its_records_are_returned(
     assert reports == [({}, {"orders": ((0, 0),)})]
 
 
-def test_partitions_whose_records_the_programs_threads_process_are_busy():
+def test_partition_is_busy_while_the_programs_threads_process_its_records():
     one = Consumer(ZERO)
     one.busy = lambda: [OF_THE_LIBRARY]
     one.hold(OF_THE_LIBRARY)

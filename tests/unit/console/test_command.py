@@ -29,7 +29,7 @@ def token(tmp_path):
     return file
 
 
-def test_port_in_use_is_wrong_usage():
+def test_port_in_use_is_a_usage_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("--port", str(taken.getsockname()[1]))
     assert ending(result) == (Status.USAGE, 1)

@@ -23,7 +23,7 @@ FORGOTTEN = {"facts": NO_GROUP, "holds": (), "reports": ()}
 
 
 class Cluster:
-    """A fake cluster that answers each query with a running number, or raises an error."""
+    """A fake cluster that answers a query with the query's number, or raises an error."""
 
     def __init__(self, error=None):
         self.error = error

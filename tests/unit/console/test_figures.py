@@ -77,7 +77,7 @@ def test_figures_have_their_own_port_without_a_token(monkeypatch):
     assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
 
 
-def test_metrics_port_in_use_is_wrong_usage(monkeypatch):
+def test_metrics_port_in_use_is_a_usage_error(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = run_console(monkeypatch, port, lambda: None)
@@ -234,7 +234,7 @@ def test_known_retention_is_kept_if_a_later_request_fails():
 # ---------------------------------------------------------------- old snapshots
 
 
-def test_snapshot_that_becomes_old_while_the_cluster_is_queried_has_no_figures(
+def test_only_the_age_is_exported_if_the_snapshot_becomes_old_during_a_query(
     monkeypatch,
 ):
     state = console_of(groups(), Limited).state

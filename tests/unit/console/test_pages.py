@@ -475,7 +475,7 @@ def test_form_moves_offsets_once_and_exactly_as_previewed():
     assert "; moved to 900" in served.page("/group", group=HELD)
 
 
-def test_program_moves_offsets_only_with_the_agreement_from_a_preview():
+def test_program_can_reset_offsets_only_with_the_agreement_token_of_a_preview():
     served, writer = writing(resetting("alice", "alice"))
     plan = served.get("/reset", **BACK)
     assert [one["to"] for one in plan["moves"]] == [900, 900]
@@ -799,7 +799,7 @@ def test_history_shows_when_holds_end_and_the_targets_of_resets():
     ],
     ids=["reading", "trouble"],
 )
-def test_incomplete_snapshot_is_answered_with_503(trouble, message):
+def test_request_for_an_incomplete_snapshot_is_answered_with_503(trouble, message):
     """An empty list would mean that no hold exists."""
     unread = groups()
     unread.publish(is_complete=False, trouble=trouble)

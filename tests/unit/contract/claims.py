@@ -1,7 +1,7 @@
 """
 Reads ``claims.toml``, which lists sentences about other clients with their proofs.
 
-For each page and client, the list has a table of sentences with their proofs.
+For each page and client, a table maps sentences to their proofs.
 
 A sentence or a table row is on the list if it names a client, or if it belongs to a
 table that compares clients. Most entries are claims about the client, each with a proof.
@@ -35,7 +35,7 @@ PAGES = (
 # Pages with measured figures; each page names the program that measures them.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
-# Pages about kafka-python's internals and about our promises. From these pages, the list
+# Pages about kafka-python's internals and about our promises. Of these pages, the list
 # has only the tables that compare clients, and the tables of kafka-python's defects.
 # ``test_private_names`` checks the names in their prose, ``test_matrix`` the promises.
 TABLES_ONLY = {
@@ -107,7 +107,7 @@ def claims():
 
 
 def mentions(page):
-    """Return the listed parts of a page's sentences that only name a client."""
+    """Return a page's ``mentions``: parts of sentences that only name a client."""
     return _listed().get(page, {}).get("mentions", [])
 
 

@@ -7,7 +7,7 @@ promise has a proof in the simulated world, where every seed can be replayed, an
 proof, on sockets and brokers; ``EXCEPTIONS`` lists the other promises, with the
 reasons.
 
-A test marked ``nightly`` or ``xfail`` is not a proof: the former does not run by day, and
+A test marked ``nightly`` or ``xfail`` is not a proof: the former runs only at night, and
 the latter fails. The page's section "not promised" names each failing test.
 """
 
@@ -26,14 +26,14 @@ MEASURED = {
     "S6": "It is measured, and no test asserts it: `python -m tests.bench spark`.",
 }
 
-# The folders that belong to each tier.
+# The test tiers, each with the folders that belong to it.
 TIERS = {
     "pure": "tests/unit/",
     "simulated": "tests/sim/",
     "real": "tests/(broker|system)/",
 }
 
-# The tiers in which a promise must have a proof, by the first letter of its id.
+# The test tiers in which a promise needs a proof; the first letter of its id is the key.
 DEMANDED = {
     "P": ("simulated", "real"),
     "G": ("simulated", "real"),
@@ -62,12 +62,12 @@ def promises():
 
 
 def proofs():
-    """Return the pytest ids of the tests that prove each promise by day."""
+    """Return, for each promise, the pytest ids of the tests that prove it."""
     return _proofs_and_breaches()[0]
 
 
 def breaches():
-    """Return the names of the tests of broken promises, each with its file."""
+    """Return the names of the failing tests of promises, each with its file."""
     return _proofs_and_breaches()[1]
 
 
@@ -100,7 +100,7 @@ def not_promised():
 
 
 def marked(tree):
-    """Yield the tests in a file that prove promises by day, each with the promises' ids."""
+    """Yield each test of a file that counts as a proof, with the ids of its promises."""
     for name, marks in _marks(tree):
         ids = _ids(marks)
         if ids is not None and not any(map(_NO_PROOF.match, map(ast.unparse, marks))):
@@ -108,7 +108,7 @@ def marked(tree):
 
 
 def broken(tree):
-    """Yield the tests of a file that are marked as proofs and as failing."""
+    """Yield the tests of promises in a file that are marked as expected to fail."""
     for name, marks in _marks(tree):
         fails = any(map(_FAILS.match, map(ast.unparse, marks)))
         if fails and _ids(marks) is not None:

@@ -7,7 +7,7 @@ import re
 from tests.unit.contract import claims, matrix
 
 
-def test_every_promise_has_a_proof_in_each_tier():
+def test_every_promise_has_a_proof_in_each_required_test_tier():
     """The only missing proofs are those of the named exceptions and of measured promises."""
     excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
     measured = {("S6", "real")}
@@ -42,8 +42,8 @@ def test_nightly_and_xfail_tests_do_not_count_as_proofs():
     assert not dict(matrix.marked(ast.parse(whole)))
 
 
-def test_contract_names_every_test_of_a_broken_promise():
-    """The contract does not name tests that pass."""
+def test_contract_names_every_failing_test_of_a_promise():
+    """The section "not promised" names no other test."""
     assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
     named = re.findall(r"`(test_\w+)`", matrix.not_promised())
     assert sorted(named) == sorted(matrix.breaches())

@@ -219,7 +219,7 @@ def overridden():
     "name", [name for name in overridden() if "__" not in name], ids=short
 )
 def test_override_begins_with_upstreams_parameters(name):
-    """An override is a coroutine function exactly if the upstream method is one."""
+    """An override is a coroutine function if and only if the upstream method is one."""
     method, theirs = overridden()[name]
     taken = inspect.signature(method).parameters.values()
     given = inspect.signature(theirs).parameters

@@ -62,7 +62,7 @@ def test_every_error_is_public_under_its_public_module(module):
 
 
 @pytest.mark.parametrize("name", errors.__all__)
-def test_text_of_an_error_is_its_message(name):
+def test_str_of_an_error_is_its_message(name):
     """kafka-python's errors repeat their class before the message, as tracebacks do."""
     kind = getattr(errors, name)
     with suppress(TypeError):  # the constructor of this error takes other arguments

@@ -113,7 +113,7 @@ def _traced(data):
 
 
 def checkpoint(data):
-    """A checkpoint with one file of each kind is refused with a reason, or judged."""
+    """A checkpoint with one file of each kind is judged, or refused with a reason."""
     names = ("offsets/0", "offsets/1", "sources/0/0", "sources/0/skips/1")
     parts = _text(data).split("\n\n")
     files = dict(zip(names, parts, strict=False))
@@ -141,7 +141,7 @@ def connection(data):
 
 
 def spark_options(data):
-    """Options are named strings, and an error names the invalid option."""
+    """Options are pairs of a name and a string; an error names the invalid option."""
     pairs = (line.partition("=") for line in _text(data).split("\n"))
     with suppress(SparkSettingError):
         read = options.parse({name: value for name, _, value in pairs})

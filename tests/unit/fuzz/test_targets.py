@@ -1,4 +1,4 @@
-"""Hypothesis feeds hostile bytes to the readers of foreign input."""
+"""Hypothesis feeds hostile bytes to the parsers of untrusted input."""
 
 import warnings
 from collections.abc import Callable
@@ -197,7 +197,7 @@ def damaged(target):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_each_seed_is_read_by_its_target(target):
+def test_each_target_reads_its_seeds_without_an_error(target):
     for seed in target.seeds:
         target.feed(seed)
 

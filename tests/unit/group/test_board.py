@@ -48,7 +48,7 @@ def test_member_that_stopped_reporting_is_named_for_a_minute():
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
-def test_only_former_member_is_named_for_a_minute(ahead):
+def test_former_member_is_named_for_a_minute_if_no_other_member_reports(ahead):
     """Without a report of the broker's time, the board uses the local clock plus the skew."""
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
@@ -186,7 +186,7 @@ def test_view_does_not_wait_for_a_report_if_no_member_reports():
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("name", SETTINGS.topics)
-def test_timestamp_of_a_host_does_not_prove_that_a_hold_ended(name):
+def test_timestamp_set_by_a_client_does_not_prove_that_a_hold_ended(name):
     """The clock of a member, or of an operator, is two hours ahead."""
     topics = Topics()
     topics.by_hosts.add(name)

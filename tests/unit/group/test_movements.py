@@ -55,7 +55,7 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
     ],
     ids=["done", "uncommitted", "named", "unread", "cannot"],
 )
-def test_partition_counts_as_moved_by_its_committed_offset_and_its_owners_report(
+def test_committed_offset_and_owners_report_show_whether_a_partition_is_moved(
     committed, changed, why
 ):
     one = report("a", **BOTH, **changed)
@@ -103,7 +103,7 @@ def test_reset_is_unknown_if_the_owner_committed_the_target_but_reports_no_reset
     assert list(summaries(before)) == ["t  moved 0 of 2 by operator:alice"]
 
 
-def test_partition_that_a_full_list_of_unmoved_partitions_omits_counts_as_unmoved():
+def test_partition_missing_from_a_full_list_of_unmoved_partitions_counts_as_unmoved():
     """A report names at most 100 unmoved partitions."""
     lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
     one = report("a", **BOTH, resets=lines)

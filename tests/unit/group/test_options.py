@@ -292,7 +292,7 @@ def test_error_about_an_invalid_value_names_its_option(words, says):
     ],
     ids=short,
 )
-def test_wait_with_bad_arguments_or_no_broker_fails_with_a_reason(words, message):
+def test_wait_with_bad_arguments_or_no_broker_prints_the_reason(words, message):
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
     assert message in ended.stderr

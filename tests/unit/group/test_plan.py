@@ -123,7 +123,7 @@ def test_unknown_parts_of_an_effect_are_named():
     ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
 )
 def test_plan_warns_if_records_may_be_deleted_before_the_hold_ends(for_, *, is_loss):
-    """Members may lift the hold later by the skew, when records are already deleted."""
+    """Members may lift the hold late, by up to the skew; records may be deleted by then."""
     read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
     plan = seen(placed("orders", for_=for_, view=read), Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
@@ -293,7 +293,7 @@ def test_longer_hold_is_replaced_if_requested():
     ("at", "now", "wall", "becomes"),
     [
         (NOW - 10, NOW, 0.0, "unchanged"),
-        (NOW - 59, NOW, 0.0, "unchanged"),  # expired, but within the allowed skew
+        (NOW - 59, NOW, 0.0, "unchanged"),  # ends in a second
         (NOW - 70, NOW, 0.0, "renewed"),
         (NOW - 10, None, NOW, "unchanged"),
         (NOW - 10, None, NOW + 49, "unchanged"),
@@ -301,8 +301,8 @@ def test_longer_hold_is_replaced_if_requested():
     ],
     ids=short,
 )
-def test_same_hold_is_unchanged_until_a_clock_is_past_its_end(at, now, wall, becomes):
-    """Once a clock is past the end, the same hold is placed again without consent."""
+def test_hold_placed_again_is_unchanged_until_it_ends(at, now, wall, becomes):
+    """A hold that has ended is renewed without consent."""
     own = evolve(record("orders:0", for_=60), at=at)
     view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
     one = placed("orders:0", view=view, for_="60s")
@@ -809,7 +809,7 @@ def outside(ends):
     return need.why
 
 
-def test_partition_without_a_committed_offset_cannot_be_moved_back_by_a_number():
+def test_partition_without_a_committed_offset_cannot_be_moved_back_by_n_offsets():
     """Each of the other partitions is moved back by the given number of offsets."""
     facts_now = evolve(MOVER.facts, committed={ZERO: 50})
     view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))

@@ -121,7 +121,7 @@ class Acknowledging:
 
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("offset_ms", [0, 5000], ids=["CreateTime", "LogAppendTime"])
-def test_timestamp_that_the_member_set_is_not_used_as_the_brokers_time(offset_ms):
+def test_timestamp_set_by_the_member_is_not_used_as_the_brokers_time(offset_ms):
     """Otherwise journals would compare the member's clock with itself."""
     measured, made = [], reports(Member())
     clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))

@@ -114,7 +114,7 @@ def test_pause_and_resume_refuse_an_operators_owner_name(safe):
     ],
     ids=short,
 )
-def test_targets_of_a_group_are_converted_to_scopes(target, expected):
+def test_targets_of_a_group_pause_are_converted_to_scopes(target, expected):
     assert str(patterns.target(target)) == expected
 
 
@@ -138,7 +138,7 @@ def test_pattern_that_is_not_unicode_covers_everything():
     ],
     ids=short,
 )
-def test_bad_targets_of_a_group_are_refused(target, error):
+def test_invalid_target_of_a_group_pause_is_refused(target, error):
     with pytest.raises(error):
         patterns.target(target)
 

@@ -60,7 +60,7 @@ def test_classic_group_is_queried_only_once(monkeypatch):
     assert (facts.state, asked) == ("Stable", [])
 
 
-def test_group_of_neither_protocol_does_not_exist(monkeypatch):
+def test_group_that_neither_protocol_describes_is_reported_as_dead(monkeypatch):
     facts, _ = group_by(monkeypatch, DEAD, newer={}, listed=["g"])
     assert (facts.state, facts.member_count) == ("Dead", 0)
 

@@ -501,7 +501,7 @@ def test_wait_flowing_checks_every_owner_of_a_partition():
     assert not reached
 
 
-def test_wait_flowing_counts_a_stream_for_topics_that_no_member_reads():
+def test_wait_flowing_considers_a_stream_for_topics_that_no_member_reads():
     own = stream(assigned={"u": ((0, 0),)}, quiet={})
     view = viewed(A, LOUD, own)
     assert waiting.is_flowing(view, scopes_of(["u"], "g")) == (True, "flowing: u:0")

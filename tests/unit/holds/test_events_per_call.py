@@ -164,7 +164,7 @@ def test_cost_of_a_call_does_not_grow_with_the_number_of_held_partitions():
 
 
 def test_pause_and_resume_call_few_functions():
-    """Earlier, a pause and a resume together made two hundred function calls."""
+    """Previously, a pause and a resume together made two hundred function calls."""
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)

@@ -70,7 +70,7 @@ def test_application_may_lift_a_workers_hold_but_not_place_one(owner):
 
 
 @pytest.mark.parametrize("owner", ["", " ", "a\nb", "x" * 250, 5, None])
-def test_owner_that_is_not_a_short_printable_text_is_refused(owner):
+def test_owner_that_is_not_a_short_printable_string_is_refused(owner):
     with pytest.raises(HoldSettingError, match="1 to 249 printable characters"):
         checked_owner(owner)
 

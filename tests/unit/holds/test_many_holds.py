@@ -23,7 +23,7 @@ class Unlisted(dict):
     values = __iter__
 
 
-def test_overlapping_a_topic_looks_only_at_the_holds_of_that_topic():
+def test_search_for_holds_that_overlap_a_topic_skips_the_holds_on_other_topics():
     others = [Hold(scope=Partition("orders", one), owner="app") for one in range(99)]
     own = Hold(scope=Topic("invoices"), owner="app")
     holds = Holds([*others, own])
@@ -31,7 +31,7 @@ def test_overlapping_a_topic_looks_only_at_the_holds_of_that_topic():
     assert holds.overlapping(Topic("invoices")) == (own,)
 
 
-def test_overlapping_compares_a_scope_shared_by_many_owners_once(monkeypatch):
+def test_search_for_overlapping_holds_compares_a_shared_scope_only_once(monkeypatch):
     """A program may use an owner for each job; with 4,000 owners a lift took 7 ms."""
     looked_at = []
     overlap = view._overlap
@@ -65,7 +65,7 @@ def test_lift_for_many_owners_searches_once_for_the_remaining_holds(monkeypatch)
 
 
 def test_known_topics_include_assigned_topics_without_a_query_for_each(monkeypatch):
-    """Earlier, each query scanned the whole assignment; with 5,000 topics it took 1 s."""
+    """Previously, each query scanned the whole assignment; with 5,000 topics it took 1 s."""
     asked = []
     monkeypatch.setattr(Consumed, "may_have", lambda _, topic: asked.append(topic))
     with offline(SafeConsumer) as consumer:
@@ -75,7 +75,7 @@ def test_known_topics_include_assigned_topics_without_a_query_for_each(monkeypat
 
 
 def test_covered_looks_up_only_the_held_partition_among_a_thousand():
-    """Earlier, each read after a pause scanned the whole assignment."""
+    """Previously, each read after a pause scanned the whole assignment."""
     tps = {("orders", number): ("orders", number) for number in range(1000)}
     held = Holds([Hold(scope=Partition("orders", 7), owner="app")])
     assert held.covered({"orders": Unlisted(tps)}) == {("orders", 7)}

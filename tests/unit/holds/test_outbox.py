@@ -73,7 +73,7 @@ def test_event_of_a_hooks_own_pause_comes_after_its_cause():
 
 
 class _Turn(dict[str, list[int]]):
-    """A delivery turn that calls a function just before a thread releases it."""
+    """A dict that calls a function once, just before an entry is deleted."""
 
     before: Callable[[], object] | None = None
 
@@ -86,11 +86,11 @@ class _Turn(dict[str, list[int]]):
 
 def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
-    A thread that cannot get the delivery turn may return without delivering its event.
+    A thread may leave its event to the thread that is delivering events.
 
     1. A thread has delivered all events.
-    2. Another thread appends an event, but cannot get the turn.
-    3. The first thread releases the turn, reads the queue again, and delivers the
+    2. Another thread appends an event, and leaves it to the delivering thread.
+    3. The first thread stops delivering, reads the queue again, and delivers the
        event.
     """
     log = EventLog()
@@ -116,7 +116,7 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_interrupt_in_a_hook_is_raised_after_all_hooks_have_received_the_event(stop):
-    """The thread releases the delivery turn; the next call delivers the later events."""
+    """The thread stops delivering; the next call delivers the later events."""
     log = EventLog()
 
     def hook(event):

@@ -231,7 +231,7 @@ def test_partition_that_was_quiet_is_marked_until_its_position_is_confirmed(do, 
     assert held(lab) == marked
 
 
-def test_held_mark_is_removed_once_a_position_is_confirmed_after_the_resume():
+def test_partition_counts_as_held_until_a_position_is_confirmed_after_the_resume():
     """A response to a request sent before the resume does not count."""
     lab = LedgerLab(owns=[A, B, C])
     asked = lab.ledger.moves
@@ -248,7 +248,7 @@ def test_held_mark_is_removed_once_a_position_is_confirmed_after_the_resume():
     assert held(lab) == {B}
 
 
-def test_held_mark_stays_if_a_position_from_before_the_latest_hold_is_confirmed():
+def test_partition_counts_as_held_if_a_position_from_before_the_hold_is_confirmed():
     lab = LedgerLab(owns=[A, B, C])
     hold_and_lift(lab)
     asked = lab.ledger.moves
@@ -259,8 +259,8 @@ def test_held_mark_stays_if_a_position_from_before_the_latest_hold_is_confirmed(
         lab.lift(ORDERS)
 
 
-def test_number_of_held_marks_of_departed_partitions_is_bounded():
-    """Under a hold on all partitions, ever new topics could otherwise exhaust the memory."""
+def test_number_of_departed_partitions_that_count_as_held_is_bounded():
+    """Under a hold on all partitions, an endless series of topics could fill the memory."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ALL, owner="ops")
     lab.assign(A)

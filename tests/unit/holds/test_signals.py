@@ -118,7 +118,7 @@ def test_handler_that_pauses_the_whole_assignment_pauses_its_topics():
     assert lab.quiet() == {A, B}
 
 
-def test_interrupted_call_announces_the_assignment_of_its_handler_once():
+def test_interrupted_call_reports_an_assignment_made_by_the_signal_handler_once():
     """The call notifies the journal and the group control."""
     lab = _lab()
     announced = []
@@ -245,7 +245,7 @@ def test_call_that_raises_at_any_point_takes_effect_completely_or_not_at_all(
     before, call
 ):
     """
-    If the call takes effect, the next reader sees that effect at the latest.
+    If the call takes effect, the effect is visible by the next read of the state.
 
     By then, all observers have seen the change, events are delivered, and the lock is free.
     """

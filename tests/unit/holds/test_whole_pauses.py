@@ -17,8 +17,8 @@ pytestmark = pytest.mark.contract("P3", "P7")
 D, E = ("orders", 2), ("audit", 1)
 PARTITIONS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
-# Steps, and the partitions that are quiet after them. ``all`` is the result of
-# ``assignment()``, and ``some`` a part of it; ``pause A`` creates its own partition object.
+# Steps, and the partitions that are quiet after them. ``pause all`` and ``some A`` pause
+# objects from ``assignment()``; ``pause A`` pauses an object that the program creates.
 # tests/sim/test_idioms.py runs the usual idioms of programs with the real client.
 SITUATIONS = {
     "no assignment at the resume": (
@@ -209,7 +209,7 @@ def test_quiet_partitions_after_each_situation_match_its_row(situation):
 
 
 @pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
-def test_pause_of_a_topic_is_strict_beside_a_plain_pause_of_a_partition(lifetime):
+def test_topic_pause_keeps_its_lifetime_despite_a_plain_pause_of_a_partition(lifetime):
     lab = LedgerLab()
     lab.pause(ORDERS, Partition(*C))
     lab.hold(AUDIT, lifetime=lifetime)
@@ -231,7 +231,7 @@ def test_whole_pause_is_a_hold_of_each_topic_with_the_reason_and_limit_of_the_ca
 # ------------------------------------------------------------ handover of pauses (G7)
 
 
-def carrying(*partitions, owns=()):
+def lab_that_hands_over(*partitions, owns=()):
     """Return a lab in which the group hands over the pauses of these partitions."""
     lab = LedgerLab(owns=owns)
     lab.ledger.carried = frozenset(partitions)
@@ -239,7 +239,7 @@ def carrying(*partitions, owns=()):
 
 
 def test_pauses_under_a_whole_pause_are_not_handed_over():
-    lab = carrying(A, B, C, owns=[A, B, C])
+    lab = lab_that_hands_over(A, B, C, owns=[A, B, C])
     lab.pause(*handed({"orders": frozenset({A, B})}), snapshot=lab.assignment())
     lab.pause(Partition(*C))
     lab.assign()
@@ -258,7 +258,7 @@ def test_pauses_under_a_whole_pause_are_not_handed_over():
 def test_pause_is_taken_over_only_for_the_same_ownership_and_if_not_yet_paused(
     own, steps, reasons
 ):
-    lab = carrying(A, B, C, owns=[A, B])
+    lab = lab_that_hands_over(A, B, C, owns=[A, B])
     if own:
         lab.hold(*(Partition(*tp) for tp in own), reason="own")
     owned = lab.ledger.owned()
@@ -268,8 +268,8 @@ def test_pause_is_taken_over_only_for_the_same_ownership_and_if_not_yet_paused(
     assert found == reasons
 
 
-def test_taken_over_pause_causes_a_warning_with_the_call_that_lifts_the_pause():
-    lab = carrying(A, B, C)
+def test_warning_about_a_taken_over_pause_names_the_call_that_lifts_the_pause():
+    lab = lab_that_hands_over(A, B, C)
     play(lab, "join A B; pause B")
     lab.log.events.clear()
     lab.ledger.take_over({A: lab.ledger.owned()[A]}, "left")
@@ -292,7 +292,7 @@ def test_taken_over_pause_causes_a_warning_with_the_call_that_lifts_the_pause():
 def test_pauses_of_revoked_partitions_are_reported_unless_they_are_handed_over(
     cause, left
 ):
-    lab = carrying(C, owns=[A, B, C])
+    lab = lab_that_hands_over(C, owns=[A, B, C])
     lab.pause(Partition(*A))
     lab.hold(Partition(*B), Partition(*C))
     lab.assign(cause=cause)
@@ -305,7 +305,7 @@ def test_pauses_of_revoked_partitions_are_reported_unless_they_are_handed_over(
     ("pause", "left"), [("pause all", (A, B)), ("all for 5 s", ())]
 )
 def test_whole_pause_that_is_not_handed_over_is_reported_unless_it_expires(pause, left):
-    lab = carrying(A, B)
+    lab = lab_that_hands_over(A, B)
     play(lab, f"join A B; {pause}; join C")
     reports = lab.log.of(events.PauseNotHandedOver)
     found = [(one.partitions, one.is_whole) for one in reports]
@@ -338,8 +338,8 @@ def scopes_of(holds):
     return [str(hold.scope) for hold in holds]
 
 
-def test_end_of_a_plain_pause_advises_a_lifetime_unless_the_pause_is_handed_over():
-    lab = carrying(A)
+def test_event_of_an_ended_plain_pause_suggests_a_lifetime_unless_it_is_handed_over():
+    lab = lab_that_hands_over(A)
     play(lab, "join A B; pause A B")
     ended, left = caused(lab, "join C")
     assert (left.name, left.partitions) == ("pause_not_handed_over", (B,))
@@ -386,7 +386,7 @@ def test_close_ends_all_holds_except_those_placed_by_operators():
 
 
 def test_quiet_partitions_that_departed_are_forgotten_after_ten_thousand_others():
-    """While all partitions are held, topics with ever new names may come and go."""
+    """While all partitions are held, topics with new names may come and go endlessly."""
     topics = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
     lab = LedgerLab(owns=topics)
     lab.hold(ALL, owner="ops")
@@ -431,7 +431,7 @@ def test_plain_pause_kept_by_a_rebalance_is_reported_as_information(steps, parti
     assert lab.ledger.counts.alarms["assigned_while_held"] == 0
 
 
-def test_whole_pause_is_not_reported_as_left_alone_when_a_lost_partition_returns():
+def test_is_left_alone_is_false_when_a_lost_partition_returns_to_a_whole_pause():
     lab = played("join A; pause all; join A B")
     (event,) = assigned_while_held(lab, "lost B; join A B")
     assert not event.is_left_alone

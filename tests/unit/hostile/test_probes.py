@@ -53,7 +53,7 @@ def status(answer):
 
 
 def is_answered(port):
-    """Return whether a client gets a response, which a busy machine may also cut off."""
+    """Return whether a client gets status 200; a busy machine may exceed the time limit."""
     answer = ask(port, b"GET /live HTTP/1.0\r\n\r\n")
     return answer and status(answer) == 200
 

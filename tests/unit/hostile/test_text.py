@@ -23,7 +23,7 @@ def test_pattern_that_is_not_unicode_is_refused(text):
         patterns.parse(text)
 
 
-def test_command_refuses_a_pattern_that_is_not_unicode_in_one_line():
+def test_command_refuses_a_non_unicode_pattern_with_a_one_line_error():
     """The command exits with status 2 before it sends a request to a broker."""
     command = ["pause", "re:\udcff", "--group", "g", "--reason", "x"]
     ended = CliRunner().invoke(safeconsumer, [*command, "--bootstrap", "127.0.0.1:1"])

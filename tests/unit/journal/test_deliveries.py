@@ -57,7 +57,7 @@ def test_only_the_last_run_of_a_poll_ends_at_the_position(tmp_path):
 
 
 def test_forgotten_partitions_free_their_memory(tmp_path):
-    """Otherwise ever new topic names would fill the memory of a long-running program."""
+    """Otherwise an endless series of topic names would fill the memory."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
     gc.collect()
     tracemalloc.start()

@@ -38,7 +38,7 @@ def test_operators_hold_is_written(tmp_path):
 def test_call_that_cannot_be_recorded_is_written_as_failed(
     tmp_path, monkeypatch, is_full
 ):
-    """Earlier, the audit counted such a seek as unfinished and such a resume as done."""
+    """Previously, the audit counted such a seek as unfinished and such a resume as done."""
     journal = JournalWriter(tmp_path)
     recorder, write = Recorder(journal, "a", ""), os.write
 

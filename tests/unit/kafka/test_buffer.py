@@ -89,7 +89,7 @@ def test_forget_keeps_the_records_at_and_after_the_position():
 
 
 def test_seek_to_a_position_outside_the_buffer_empties_the_buffer():
-    """Delivered records are not delivered again, and an open batch at the position stays."""
+    """A seek to the current position drops only the delivered records."""
     buffer = _filled()
     buffer.take(3)
     buffer.forget(3, 0)

@@ -1,4 +1,4 @@
-"""Tests programs written for kafka-python with one changed import line (P13)."""
+"""Tests kafka-python programs in which only the import line was changed (P13)."""
 
 import json
 import warnings

@@ -145,7 +145,7 @@ class Member:
         return len(data)
 
 
-def test_marks_echoed_by_a_leader_are_ignored():
+def test_pause_marks_echoed_by_a_leader_are_ignored():
     """A librdkafka leader copies a member's subscription data into its assignment."""
     handover = Member().handover
     for writer, known in [(MEMBER, {}), (LEADER, {ORDERS_1: mark(4)})]:
@@ -153,7 +153,7 @@ def test_marks_echoed_by_a_leader_are_ignored():
         assert handover.known == known
 
 
-def test_marks_of_deleted_topics_are_forgotten():
+def test_pause_marks_of_deleted_topics_are_forgotten():
     """The join metadata does not grow although fifty topics are paused and then deleted."""
     member, sizes = Member(), []
     for generation in range(1, 51):
@@ -169,11 +169,11 @@ def test_marks_of_deleted_topics_are_forgotten():
     [
         # No member subscribes to the topic for a while, as in a rolling restart.
         pytest.param("audit", 12, id="unsubscribed-for-a-while"),
-        # The partition's owner may be a plain client, which does not repeat its mark.
+        # The partition's owner may be another client, which does not send pause marks.
         pytest.param("orders", 100, id="subscribed"),
     ],
 )
-def test_mark_of_a_subscribed_or_recently_subscribed_topic_is_kept(topic, generations):
+def test_pause_mark_is_kept_for_a_topic_subscribed_now_or_recently(topic, generations):
     tp = TopicPartition(topic, 1)
     member = Member(tp)
     member.rebalanced(1, topic, "orders")
@@ -203,7 +203,7 @@ def test_wrapped_assignor_without_pauses_equals_the_inner_assignor(safe):
 
 
 @pytest.mark.parametrize("kind", ASSIGNORS)
-def test_inner_user_data_stays_in_front_of_the_marks(kind):
+def test_inner_assignors_user_data_precedes_the_pause_marks(kind):
     """Readers that decode from the front see the inner assignor's data."""
     inner = kind()
     inner.on_assignment(ConsumerProtocolAssignment(0, [("orders", [1])], b""), 3)

@@ -112,8 +112,8 @@ def test_integers_of_other_libraries_are_valid_partition_numbers(consumer):
     assert consumer.holds() == ()
 
 
-def test_partition_objects_that_the_program_creates_are_paused_plainly(consumer):
-    """Pausing the objects from ``assignment()``, even singly, pauses whole topics (P3)."""
+def test_partition_objects_that_the_program_creates_get_plain_pauses(consumer):
+    """Pausing the objects from ``assignment()`` one by one pauses whole topics (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
     assert {hold.owner for hold in consumer.holds()} == {"app"}
     consumer.resume(*consumer.assignment())
@@ -293,7 +293,7 @@ def test_owner_may_start_another_block_after_the_first_block_is_over(consumer, e
 
 
 @pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
-def test_hold_from_before_the_assignment_takes_effect_with_the_assignment(safe, target):
+def test_hold_placed_before_the_assignment_takes_effect_on_assignment(safe, target):
     consumer = safe()
     consumer.pause(target, re.compile("nothing"))
     assert consumer.quiet() == set()

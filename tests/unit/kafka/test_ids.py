@@ -88,7 +88,7 @@ def test_partition_is_fetched_without_a_response_after_half_a_second(one):
 
 
 def test_partition_held_again_within_a_second_is_fetched_immediately(one):
-    """The partition stays doubtful, and its next fetch after that second has to wait."""
+    """The topic id stays doubtful, and the next fetch after that second has to wait."""
     one.left_out()
     one.name()
     one.state.waited_since = None  # as after a fetch
@@ -101,10 +101,10 @@ def test_partition_held_again_within_a_second_is_fetched_immediately(one):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_partition_is_doubtful_if_responses_have_not_named_its_topic_for_a_while(
+def test_topic_id_is_doubtful_if_no_response_has_named_the_topic_for_a_while(
     one, is_held
 ):
-    """A partition that is not held becomes doubtful later than a held partition."""
+    """The topic id becomes doubtful later if the partition was not held."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)
     one.name()
@@ -126,8 +126,8 @@ def test_time_under_a_hold_before_the_latest_response_does_not_count(one):
     assert one.left_out() == set()
 
 
-def test_held_partition_becomes_doubtful(one):
-    """A commit for a doubtful partition requests the topic's id."""
+def test_topic_id_of_a_held_partition_becomes_doubtful(one):
+    """A commit for the partition then requests the topic's id."""
     one.name()
     one.lab.hold(ORDERS)
     assert not one.is_doubtful()

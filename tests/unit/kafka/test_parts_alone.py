@@ -212,7 +212,7 @@ def test_held_partition_that_departs_without_a_committed_offset_is_reported_once
     assert reported() == [(B,)]
 
 
-def test_topic_without_partitions_in_one_response_keeps_its_partition_count(
+def test_topic_keeps_its_partition_count_after_a_response_without_its_partitions(
     subscription,
 ):
     """A partition that appears later therefore counts as added (W12)."""
@@ -226,7 +226,7 @@ def test_topic_without_partitions_in_one_response_keeps_its_partition_count(
     assert strategies == [OffsetResetStrategy.LATEST, OffsetResetStrategy.EARLIEST]
 
 
-def test_deleted_topics_of_a_pattern_are_forgotten_under_a_worker(subscription):
+def test_deleted_topics_of_a_pattern_are_forgotten_while_a_worker_runs(subscription):
     """A program may create and delete a topic for each of its runs."""
     subscription.unsubscribe()
     subscription.subscribe(pattern="run-")
@@ -234,5 +234,5 @@ def test_deleted_topics_of_a_pattern_are_forgotten_under_a_worker(subscription):
     for number in range(100):
         subscription.note_missing_topics({f"run-{number}": {0}}, is_of_all=True)
     assert [*subscription._first_seen] == ["run-99"]
-    subscription.note_partitions({"run-98": {0}})  # of an older response, in a join
+    subscription.note_partitions({"run-98": {0}})  # from a join with older metadata
     assert {*subscription._first_seen} == {"run-98", "run-99"}

@@ -61,7 +61,7 @@ FOLLOWING = {"holds.control": "true", "holds.group": "g"}
     ],
     ids=short,
 )
-def test_bad_option_is_refused_by_name(given, named):
+def test_error_for_a_bad_option_names_the_option(given, named):
     with pytest.raises(SparkSettingError, match=named):
         options.parse(given)
 

@@ -57,7 +57,7 @@ def installed(monkeypatch, tmp_path):
     ],
     ids=short,
 )
-def test_vendor_versions_are_mapped_to_a_line_of_apache_spark(text, line, apache):
+def test_vendor_version_is_mapped_to_a_release_line_of_apache_spark(text, line, apache):
     """Maven Central has connectors for Apache's releases only."""
     assert Version.parse(text) == Version(text, line, apache)
 

@@ -97,7 +97,7 @@ def test_stalled_range_raises_an_error_instead_of_ending_early():
 
 
 class Failing:
-    """A consumer of which one method fails."""
+    """A fake consumer with one method that fails."""
 
     def __init__(self, fails):
         self.fails = fails

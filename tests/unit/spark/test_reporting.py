@@ -1,4 +1,4 @@
-"""Tests the reports of a stream, without Spark and Kafka."""
+"""Tests the reports of a stream, without Spark or Kafka."""
 
 from types import SimpleNamespace
 

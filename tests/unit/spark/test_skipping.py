@@ -75,7 +75,7 @@ def test_batch_with_a_skip_starts_after_the_skipped_offsets_and_ends_there(
     assert "metric.skipped" not in answer
 
 
-def test_limiter_does_not_assign_a_share_to_a_partition_that_skips(lab):
+def test_partition_with_a_pending_skip_does_not_share_the_rate_limit(lab):
     lab.controller.skip("orders:0", to=7, reason="poison")
     answer = lab.plan(batch="batch = 1")
     assert offsets.parse(answer["from"]) == {ORDERS: 9, RETURNS: 5}
@@ -199,7 +199,7 @@ def test_skip_beyond_the_end_of_a_truncated_topic_is_refused(lab):
     assert answer["metric.skipRefused"] == why
 
 
-def test_skip_that_cannot_be_stored_is_kept_and_leaves_the_batch_undecided(lab):
+def test_skip_that_cannot_be_stored_is_kept_and_the_batch_gets_no_decision(lab):
     def refuse(_batch, _text):
         raise OSError
 
@@ -396,7 +396,7 @@ def test_recreated_topic_is_reported_until_its_hold_has_ended(lab):
     assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
 
 
-def test_skip_continues_in_a_topic_that_was_recreated_under_a_hold(lab):
+def test_skip_lets_a_stream_continue_in_a_topic_that_was_recreated_under_a_hold(lab):
     """After the skip, the hold belongs to the new topic, which may also be recreated."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
@@ -638,9 +638,7 @@ def test_failed_commit_is_reported_once_and_retried_with_the_next_batch(
 
 
 @pytest.mark.contract("S7")
-def test_one_event_reports_a_failed_commit_and_another_the_recovery(
-    group,
-):
+def test_one_event_reports_a_failed_commit_and_another_the_recovery(group):
     stream = group.opened()
     for fails in (True, False):
         group.fails = fails

@@ -79,7 +79,7 @@ def test_offsets_of_the_official_source_are_read_and_written_in_its_format(
         ("other", "", False),
     ],
 )
-def test_plan_takes_one_question_unless_the_limiter_has_to_be_called(
+def test_batch_is_planned_in_one_request_unless_the_limiter_has_to_be_called(
     lab, limit, held, is_done
 ):
     if held:
@@ -95,7 +95,7 @@ def test_pause_during_the_planning_of_a_batch_is_obeyed(lab):
 
 
 @pytest.mark.parametrize("why", ["hold", "trouble", "late"])
-def test_new_partition_that_only_the_limiter_found_is_held_at_its_start(lab, why):
+def test_new_partition_found_only_by_the_rate_limiter_is_held_at_its_start(lab, why):
     """S1, S4: to apply a rate limit, the official source looks up the partitions again."""
     if why == "hold":
         lab.controller.pause("orders")
@@ -246,7 +246,7 @@ def test_deletion_of_a_held_topic_fails_the_query(lab):
     ids=["gone", "cut"],
 )
 def test_loss_is_reported_once_without_fail_on_data_loss(latest, reason):
-    """The batch of a truncated partition ends at the partition's present end."""
+    """The batch of a truncated partition ends at the partition's current end."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     latest = {**latest, ("returns", 0): 8}
@@ -256,7 +256,7 @@ def test_loss_is_reported_once_without_fail_on_data_loss(latest, reason):
     assert reason in str(event)
 
 
-def test_bad_option_is_refused_and_a_defect_leaves_the_batch_undecided(lab):
+def test_bad_option_is_refused_but_an_internal_error_leads_to_no_decision(lab):
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
     with pytest.raises(Undecided, match="KeyError"):
@@ -264,14 +264,14 @@ def test_bad_option_is_refused_and_a_defect_leaves_the_batch_undecided(lab):
 
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
-def test_question_with_another_protocol_or_decider_is_left_undecided(lab, wrong):
+def test_question_with_another_protocol_or_decider_gets_no_decision(lab, wrong):
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
     answer = lab.controller.bridge.apply("plan", urlencode(facts))
     assert "verdict=none" in answer
 
 
-def test_unknown_question_is_left_undecided():
+def test_unknown_question_from_the_shim_gets_no_decision():
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
@@ -368,7 +368,7 @@ def test_hooks_must_be_a_list(hooks):
         ledger(hooks)
 
 
-def test_handle_is_closed_once_and_only_without_running_streams():
+def test_handle_is_closed_once_and_only_if_no_streams_are_running():
     lab, freed = DeciderLab(), []
     lab.controller.on_close = lambda: freed.append(1)
     with pytest.raises(SparkSetupError, match="streams first: stream 1"):
@@ -401,7 +401,7 @@ def test_run_that_ends_on_its_own_fails_if_the_holds_cannot_be_read(lab, questio
         lab.plan("none", question, ends="yes")
 
 
-class Lent:
+class SharedObject:
     """A shared object that records whether it has been closed."""
 
     is_closed = False
@@ -413,8 +413,8 @@ class Lent:
 def test_object_with_an_equal_key_is_shared_until_its_last_user_returns_it():
     shared = Shared()
     users = [ExitStack() for _ in range(4)]
-    first, second = (shared.lease("a", Lent, one) for one in users[:2])
-    other = shared.lease("b", Lent, users[2])
+    first, second = (shared.lease("a", SharedObject, one) for one in users[:2])
+    other = shared.lease("b", SharedObject, users[2])
     assert second is first
     assert other is not first
     users[0].close()
@@ -422,7 +422,7 @@ def test_object_with_an_equal_key_is_shared_until_its_last_user_returns_it():
     assert not first.is_closed
     users[1].close()
     assert (first.is_closed, other.is_closed) == (True, False)
-    assert shared.lease("a", Lent, users[3]) is not first
+    assert shared.lease("a", SharedObject, users[3]) is not first
 
 
 def test_next_user_creates_a_new_object_after_a_failure():
@@ -434,5 +434,5 @@ def test_next_user_creates_a_new_object_after_a_failure():
     with pytest.raises(ClientPropertyError):
         shared.lease("a", refuse, ExitStack())
     with ExitStack() as user:
-        made = shared.lease("a", Lent, user)
+        made = shared.lease("a", SharedObject, user)
     assert made.is_closed

@@ -160,7 +160,7 @@ def end_test(broker, failure):
 
 
 @pytest.mark.parametrize("failure", [None, AssertionError()], ids=["passed", "failed"])
-def test_only_a_failed_test_heals_the_broker(monkeypatch, failure):
+def test_broker_is_healed_only_after_a_failed_test(monkeypatch, failure):
     broker, healed = EmbeddedBroker(), []
     monkeypatch.setattr(broker, "heal", lambda: healed.append(broker))
     end_test(broker, failure)

@@ -105,7 +105,7 @@ def test_join_during_the_sync_starts_another_rebalance(two):
     assert two.group.state is GroupState.PREPARING
 
 
-def test_unused_member_id_delays_a_rebalance_for_one_session(stable):
+def test_unused_member_id_delays_a_rebalance_for_one_session_timeout(stable):
     stable.join("late", is_id_required=True)
     stable.join("c")
     stable.join("a")
@@ -201,7 +201,7 @@ def test_member_that_never_syncs_is_removed_from_a_stable_group(two):
     assert two.group.state is GroupState.PREPARING
 
 
-def test_static_member_that_replaces_an_unsynced_member_must_sync(lab):
+def test_static_member_must_send_sync_group_if_the_replaced_member_has_not(lab):
     """Otherwise the group would stay stable with a member that reads no partition."""
     lab.join("a")
     for name in ("b", "c"):

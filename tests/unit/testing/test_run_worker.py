@@ -157,7 +157,7 @@ def test_callable_can_receive_the_dead_letters():
         run_worker(handler, some("a"), dead_letter=lambda *_: 1 // 0, max_calls=9)
 
 
-def test_batch_can_fail_for_single_records():
+def test_batch_can_fail_for_individual_records():
     tried = []
 
     def handle(records, context):
@@ -329,7 +329,7 @@ def test_lifespan_is_entered_before_the_run_and_exited_afterwards():
     assert (run.calls, len(run.left)) == ([], 1)
 
 
-def test_partial_batch_waits_as_long_as_batch_within():
+def test_partial_batch_waits_for_the_duration_of_batch_within():
     """A full batch does not wait."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
     assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]

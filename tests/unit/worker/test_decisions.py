@@ -158,7 +158,7 @@ def test_retry_delays_stay_within_their_bounds(failures, draw):
     assert full == Retry(jitter=False).delay(failures, draw)
 
 
-def test_durations_in_a_call_are_counted_as_the_mean_per_record():
+def test_duration_of_a_call_is_counted_as_the_mean_per_record():
     """Each record in a call is counted with an equal share of the call's duration."""
     durations = Durations()
     durations.add(0.4, 8)

@@ -508,7 +508,7 @@ def test_programs_started_by_a_handler_handle_signals_as_usual(tmp_path):
 
 
 class TwoRejectedError(Reject):
-    """A rejection that can be pickled but not unpickled."""
+    """An exception that can be pickled but not unpickled."""
 
     def __init__(self, one, _two):
         super().__init__(f"reason {one}")

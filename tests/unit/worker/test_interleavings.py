@@ -2,7 +2,7 @@
 Two threads use one queue, with a switch between the threads at every point.
 
 In each order no error is raised, the counters equal a recount, no record is handed out twice,
-and all owned records are finished at last.
+and all owned records are finished in the end.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class InfeasibleError(Exception):
 
 
 class Scene:
-    """A desk with outstanding tasks of every kind."""
+    """A partition's queue (``Desk``), and its outstanding tasks."""
 
     def __init__(self, desk):
         self.desk, self.out = desk, []

@@ -243,7 +243,7 @@ def sink_error(_record, _failure):
 def test_error_of_a_finished_call_is_freed_without_the_collector(
     executor, handle, sink, batch, collect
 ):
-    """Earlier, eight handlers with 1 MB each left 300 MB to the garbage collector."""
+    """Previously, eight handlers that used 1 MB each left 300 MB to the collector."""
     retry = Retry(attempts=1_000, first=0.001, most=0.001)
     options = {"count": 1, "batch": batch, "retry": retry, "sink": sink}
     collect()
@@ -284,7 +284,7 @@ def test_running_call_keeps_its_locals_until_it_ends(collect):
 
 
 @pytest.mark.parametrize("is_closed_first", [False, True])
-def test_closed_kept_errors_do_not_keep_frames(is_closed_first):
+def test_errors_do_not_keep_local_variables_once_kept_errors_is_closed(is_closed_first):
     kept = KeptErrors()
 
     def report(error):
@@ -346,7 +346,7 @@ def length(error):
     ],
 )
 def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch):
-    """Earlier, tracebacks grew: each of 500 dead letters took 18 ms, each of 1,000 26 ms."""
+    """Previously, tracebacks grew: 500 dead letters took 18 ms each, and 1,000 took 26 ms."""
     SHARED.__traceback__ = None
     retry = Retry(attempts=2, first=0.001, most=0.001)
 
@@ -388,7 +388,7 @@ def test_deep_traceback_keeps_its_first_and_its_last_calls():
     )
 
 
-def test_running_generator_keeps_its_state_if_an_error_that_it_yielded_is_cleaned():
+def test_running_generator_survives_clearing_the_locals_of_an_error_that_it_yielded():
     def giving():
         try:
             _fails()
@@ -402,7 +402,7 @@ def test_running_generator_keeps_its_state_if_an_error_that_it_yielded_is_cleane
     assert next(parts) == "goes on"
 
 
-def test_running_coroutine_keeps_its_state_if_an_error_that_it_passed_on_is_cleaned():
+def test_running_coroutine_survives_clearing_the_locals_of_an_error_that_it_passed_on():
     async def gives_away(error, asked):
         try:
             await asyncio.sleep(0)

@@ -76,7 +76,7 @@ class Play:
             if self.dice.random() < 0.1:
                 failed = [(count, Reject())]
             if self.dice.random() < 0.5:
-                failed = []  # the call had used up its time
+                failed = []  # the call stopped after its time slice
             rest = task.indexes[count + len(failed) :]
             outcome = Outcome(
                 task=task, finished=task.indexes[:count], failed=failed, left=rest

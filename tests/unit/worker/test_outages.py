@@ -47,7 +47,7 @@ def succeed(desk, task):
 
 
 def broken(order=Order.KEY, records=6, **policy):
-    """Return a desk with these records and a breaker that has just opened."""
+    """Return a ``Desk`` with these records and a circuit breaker that has just opened."""
     desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=records)
     fail(desk, DOWN)
     desk.pass_time(0.0)
@@ -262,7 +262,7 @@ def test_any_record_in_a_batch_may_pause_the_topic():
     assert not desk.epoch.failed
 
 
-def test_records_that_pause_together_are_repeated_together():
+def test_records_for_which_a_batch_requests_a_pause_are_retried_together():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     errors = {at: Pause(60.0) for at in (1, 2, 3)}
     fail_batch(desk, BatchFailure(errors))
@@ -365,7 +365,7 @@ def test_default_number_of_attempts_is_enough_to_open_a_default_breaker():
     assert Retry().attempts >= Breaker(on=(OSError,)).failures
 
 
-def test_hold_lifted_by_a_signal_handler_closes_the_breaker_at_the_next_turn():
+def test_hold_lifted_by_a_signal_handler_closes_the_breaker_in_the_next_loop_iteration():
     desk = broken()
     with desk.kept.lock:
         desk.ledger.remove([(Topic("orders"), BREAKER)])

@@ -359,7 +359,7 @@ def test_held_batch_waits_until_the_resume(*, is_full):
     assert desk.work() == [0, 1]
 
 
-def test_quick_record_wakes_a_thread_only_if_no_handler_is_running():
+def test_quickly_processed_record_wakes_a_thread_only_if_no_handler_is_running():
     """A second thread that uses the CPU would slow down the first."""
     desk, woken = Desk(Order.KEY, quantum=1), []
     desk.epoch.pace = 1e-6
@@ -408,9 +408,8 @@ def test_records_that_failed_together_are_handed_out_one_by_one():
     desk.decisions.complete(batch_failed(task, ValueError(), 0.0))
     desk.pass_time(1.0)
     for offset in range(4):
-        desk.epoch.pace = (
-            1e-6  # records so fast that one call could get several of them
-        )
+        # At this pace, one call could get several records.
+        desk.epoch.pace = 1e-6
         again = desk.decisions.queue.claim()
         assert done_by(desk.decisions, again) == [offset]
     assert desk.work() == [4]

@@ -292,7 +292,7 @@ def test_batch_failure_with_invalid_errors_is_refused(errors):
         BatchFailure(errors)
 
 
-def test_lifespan_of_a_wrong_kind_is_refused():
+def test_lifespan_of_the_wrong_kind_is_refused():
     for wrong in (handle_and_yield, handle_async_and_yield):
         with pytest.raises(WorkerSettingError, match="decorate it"):
             check_lifespan(wrong, "thread")
@@ -394,7 +394,7 @@ def test_lifespan_that_can_be_entered_is_accepted(lifespan, executor):
         (7, "it made 7, which is not a context manager"),
     ],
 )
-def test_object_that_is_not_a_context_manager_is_refused_at_entry(made, match):
+def test_object_that_is_not_a_context_manager_is_refused_on_entry(made, match):
     with (
         contextlib.ExitStack() as stack,
         pytest.raises(LifespanError, match=match),

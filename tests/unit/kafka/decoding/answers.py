@@ -93,7 +93,7 @@ def stock(requests, **config):
 
 
 def ours(requests, **config):
-    """Return our parser, converted from upstream's parser as in a transport."""
+    """Return our parser, converted from upstream's parser as the transport converts it."""
     parser = stock(requests, **config)
     parser.__class__ = FrameParser
     parser.prepare()

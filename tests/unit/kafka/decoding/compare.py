@@ -78,7 +78,7 @@ def _without_texts(steps):
 
 
 def story(kind, case):
-    """Read a response with one decoder, and return each result; continue after errors."""
+    """Return the results of reading a response with one decoder, also after errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about deserializers that take two arguments
         return _story(kind, case)

@@ -28,7 +28,7 @@ def _read(codec, section):
 
 
 @pytest.mark.parametrize("codec", PACKERS, ids=short)
-def test_data_with_unusual_ends_or_several_streams_is_read_alike(codec):
+def test_decoders_agree_on_data_with_unusual_ends_or_several_streams(codec):
     """Libraries differ in which trailing bytes and concatenated streams they accept."""
     pack = PACKERS[codec]
     good = pack(PLAIN)
@@ -87,7 +87,7 @@ _LAST = struct.pack(">i", 10_000) + snappy.compress(b"")
         ),
     ],
 )
-def test_unusual_snappy_is_read_alike(section, count):
+def test_decoders_agree_on_unusual_snappy_data(section, count):
     """Producers other than Java's write raw Snappy, or another version of its framing."""
     assert _read(2, section) == count
 
@@ -115,7 +115,7 @@ def zstd(data, **options):
     ],
     ids=short,
 )
-def test_each_variant_of_a_codec_is_read_alike_with_any_byte_damaged(
+def test_decoders_agree_on_each_variant_of_a_codec_with_any_byte_damaged(
     codec, pack, options
 ):
     good = pack(PLAIN, **options)

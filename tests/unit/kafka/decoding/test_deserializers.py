@@ -109,7 +109,7 @@ deserializers = (
 
 @examples(8, 1_000)
 def test_deserializers_have_the_same_results_in_both_decoders(most):
-    """``take`` of any size returns the same records, or the same error at the same record."""
+    """Both decoders return the same records, or the same error at the same record."""
 
     def alike(case, key, value):
         compared(evolve(case, key_deserializer=key, value_deserializer=value))
@@ -194,7 +194,7 @@ def test_records_before_the_fetch_offset_are_not_deserialized(decoder, codec, ma
     assert steps[-2] == story(Fetcher.PartitionRecords, asked)[-2]  # metrics
 
 
-# ------------------------------------------------------------ interrupted takes
+# ------------------------------------------------------------ interrupted calls of take
 
 
 def part_of(deserializer, decoder="compiled"):

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.contract("P15")
 @examples(30, 1_000)
-def test_responses_of_brokers_are_read_alike(most):
-    """Records, their types, positions, epochs and metrics are equal after every take."""
+def test_decoders_agree_on_valid_responses(most):
+    """Records, their types, positions, epochs and metrics are equal after each ``take``."""
 
     def alike(case):
         compared(case)
@@ -43,7 +43,7 @@ def test_responses_of_brokers_are_read_alike(most):
 
 @pytest.mark.contract("P15")
 @examples(100, 30_000)
-def test_damaged_responses_are_read_alike(most):
+def test_decoders_agree_on_damaged_responses(most):
     """Both decoders give the same records, or the same error."""
     found = set()
 
@@ -134,8 +134,8 @@ def test_truncated_response_yields_its_complete_batches(committed):
 
 
 @pytest.mark.parametrize("batch", [PACKED, MARKED, BEFORE], ids=short)
-def test_batch_with_one_damaged_byte_is_read_alike(batch):
-    """The checksum reveals the damage in one case, and hides it in the other."""
+def test_decoders_agree_on_a_batch_with_one_damaged_byte(batch):
+    """The checksum either reveals the damage or was recomputed after the damage."""
     places = [*product(range(HEADER), (0x01, 0x10, 0x80, 0xFF))]
     places += [(at, 0x10) for at in range(HEADER, len(batch))]
     for at, bits in places:
@@ -158,7 +158,7 @@ def test_batch_with_one_damaged_byte_is_read_alike(batch):
     [0, 13, 14, 48, 49, -1, -12, -13, -40, -100, -200, 2**31 - 1, -(2**31)],
     ids=short,
 )
-def test_batch_length_that_points_elsewhere_is_read_alike(length):
-    """The length points into the previous batch, or beyond the end of the response."""
+def test_decoders_agree_on_a_batch_with_a_wrong_length(length):
+    """The length may point into the previous batch, or beyond the end of the response."""
     forged = PACKED[:8] + struct.pack(">i", length) + PACKED[12:]
     compared(Case(data=BEFORE + forged + BEHIND, fetch_offset=10))

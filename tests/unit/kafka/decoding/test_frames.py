@@ -84,8 +84,8 @@ def test_invalid_response_raises_upstreams_error_wherever_it_is_split(exchanges,
     expected = handed(stock(asked, receive_message_max_bytes=2000), chunks)
     assert isinstance(expected[-1][0], type)  # upstream raises an error
     assert handed(ours(asked, receive_message_max_bytes=2000), chunks) == expected
-    # Upstream loses the responses that arrived in the same piece before the error. Our
-    # parser returns those responses.
+    # Upstream loses the responses that precede the error in the same chunk. Our parser
+    # returns those responses.
     *before, error = received(ours(asked, receive_message_max_bytes=2000), chunks)
     assert error == expected[-1]
     single = [bytes([byte]) for byte in whole]

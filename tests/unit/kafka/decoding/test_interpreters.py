@@ -126,7 +126,7 @@ def test_unloaded_module_does_not_leak_memory():
 
 @contextmanager
 def taking_on_a_thread():
-    """Start a take on a thread that blocks in its deserializer; yield reader and records."""
+    """Call ``take`` on a thread that blocks in its deserializer; yield reader and records."""
     begun, over = threading.Event(), threading.Event()
 
     def wait(_topic, _headers, data):
@@ -138,15 +138,15 @@ def taking_on_a_thread():
     thread = threading.Thread(target=made.take, args=(records, ALL))
     thread.start()
     try:
-        wait_for(begun.is_set, "a take")
+        wait_for(begun.is_set, "a call of take")
         yield made, records
     finally:
         over.set()
         end_of(thread)
 
 
-def test_take_during_another_take_is_refused():
-    """The take that is already running continues."""
+def test_second_call_of_take_is_refused_while_the_first_is_running():
+    """The first call continues."""
     with (
         taking_on_a_thread() as (made, records),
         pytest.raises(ValueError, match="already"),
@@ -155,7 +155,7 @@ def test_take_during_another_take_is_refused():
     assert records == taken(BATCH)[0]
 
 
-def test_close_on_another_thread_ends_the_take_after_the_current_record():
+def test_close_on_another_thread_stops_take_after_the_current_record():
     with taking_on_a_thread() as (made, records):
         made.close()
     assert [record.offset for record in records] == [5]

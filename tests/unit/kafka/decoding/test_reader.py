@@ -71,7 +71,7 @@ def one(body):
 
 
 def without_headers(topic, headers, data):
-    """Return a constant, and remove the last header."""
+    """Deserialize to a constant, and remove the last header from the list."""
     del topic, data
     headers.pop()
     return Ellipsis
@@ -107,7 +107,7 @@ MIXED = mixed()
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 9, 10, 44, ALL])
-def test_takes_of_any_size_return_the_same_records_and_move_the_position(step):
+def test_take_with_any_size_returns_the_same_records_and_moves_the_position(step):
     whole, behind = taken(MIXED)
     assert len(whole) == 5 * COUNT
     made, records, is_over = reader(MIXED), [], False
@@ -187,7 +187,7 @@ def left(data, **other):
 
 @pytest.mark.parametrize(("codec", "pack"), [(0, bytes), (1, gzip_encode)], ids=short)
 @pytest.mark.parametrize("records", WRONG, ids=short)
-def test_batch_with_invalid_records_is_left_with_all_later_batches(
+def test_batch_with_invalid_records_and_all_later_batches_are_left_undecoded(
     records, codec, pack
 ):
     wrong = around(pack(records), codec=codec)
@@ -298,7 +298,7 @@ def test_wrong_argument_raises_a_python_error(call):
 
 
 @pytest.mark.parametrize("most", [0, -1, -(2**63)])
-def test_take_of_zero_records_does_not_open_a_batch(most):
+def test_taking_zero_records_does_not_open_a_batch(most):
     made = reader(BATCH)
     assert not made.take([], most)
     assert (made.behind, made.leader_epoch) == (-1, -1)
@@ -328,8 +328,8 @@ def test_buffer_that_changes_between_two_calls_causes_an_error(codec):
 )
 @pytest.mark.parametrize("which", ["keys", "values"])
 @pytest.mark.parametrize("codec", [0, 3])
-def test_deserializer_error_ends_the_take_before_the_failed_record(error, which, codec):
-    """The preceding records count, and the next call starts with the failed record."""
+def test_deserializer_error_stops_take_before_the_failed_record(error, which, codec):
+    """The preceding records are kept, and the next call starts with the failed record."""
     refused = [3]
 
     def refuse(topic, headers, data):
@@ -365,7 +365,7 @@ def test_size_of_headers_is_measured_after_deserializing():
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_close_inside_a_deserializer_ends_the_take_after_the_current_record(codec):
+def test_close_inside_a_deserializer_stops_take_after_the_current_record(codec):
     """The reader then keeps neither the response nor its content."""
     data = bytes(written(5, ROWS, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
@@ -379,8 +379,8 @@ def test_close_inside_a_deserializer_ends_the_take_after_the_current_record(code
 
 
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted"])
-def test_close_inside_a_callback_for_a_batch_ends_the_take(way):
-    """The take returns no records, and no batch is left to another decoder."""
+def test_close_inside_a_callback_for_a_batch_stops_take(way):
+    """The call returns no records, and no batch is left to another decoder."""
 
     def close(*given):
         made.close()
@@ -395,7 +395,7 @@ def test_close_inside_a_callback_for_a_batch_ends_the_take(way):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted", "again", "header_bytes"])
-def test_error_in_a_callback_for_a_batch_ends_the_take_before_that_batch(way, error):
+def test_error_in_a_callback_for_a_batch_stops_take_before_that_batch(way, error):
     """The next call starts with that batch."""
 
     class Two:
@@ -578,7 +578,7 @@ def refusing(*_):
     ],
 )
 def test_reader_does_not_leak_memory(other):
-    """The reader frees arguments and objects, even after an error during a take."""
+    """The reader frees arguments and objects, even after an error in ``take``."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]
     answers = [BATCH + more, more, MIXED, *(BATCH + one for one in damaged)]
@@ -608,15 +608,15 @@ def test_reader_does_not_leak_memory(other):
         tracemalloc.stop()
     gc.collect()
     assert [sys.getrefcount(one) for one in given] == references
-    # Other threads sometimes keep an object; a leak in the reader would occur every time.
+    # Other threads may keep an object in one measurement; a leak would show in each.
     assert min(grown) < 600, "an object of 16 bytes each time would be 1440"
 
 
 @pytest.mark.parametrize(
     "other", [{}, {"values": Calling(lambda *given: given)}], ids=["none", "values"]
 )
-def test_memory_error_ends_the_take_before_the_current_record(other):
-    """The test makes each allocation fail, and the next call continues with that record."""
+def test_memory_error_stops_take_before_the_current_record(other):
+    """Each allocation is made to fail in turn; the next call continues with that record."""
     memory = pytest.importorskip("_testcapi", reason="it makes allocations fail")
     whole, _ = taken(BATCH, **other)
     failed = 0
