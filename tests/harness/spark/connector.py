@@ -5,8 +5,9 @@ Downloads Spark's Kafka connector and Delta with Maven, for each tested version.
 pyspark, once for each user, and prints their folders. ``--turn`` only prints the
 version of Spark with which the last commit is tested. This version depends on the day
 of the commit, so that all versions take turns, while a given commit is always tested
-with the same version. ``--all`` prints all tested versions, newest first. ``--newest`` prints
-the newest tested version, which may be older than the newest version that pip finds.
+with the same version. ``--all`` prints all tested versions, newest first. ``--newest``
+prints the newest tested version, which may be older than the newest version that pip
+finds.
 """
 
 import subprocess
