@@ -203,7 +203,7 @@ def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
 
 def test_time_limit_at_any_point_in_a_poll(lab: Lab) -> None:
     """
-    Every record is delivered once although a signal handler raises anywhere in a poll.
+    Every record is delivered once even if a signal handler raises anywhere in a poll.
 
     Job runners use such signal handlers for their time limits.
 
