@@ -29,14 +29,14 @@ Events of every consumer:
   least, and at most, this many seconds; written with ``control=``, once a minute and
   whenever the bounds contradict the last ones;
 - ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
-  the committed offset, or the offset of the client's reset rule;
+  the committed offset, or the offset of the client's reset policy;
 - ``reset``: ``tp``, ``offset``, ``owner``: the position is the offset to which a hold
   of this owner, such as ``operator:alice``, moves the partition; the ownership has just
   begun there, or had already committed this offset before and continues there;
 - ``log_start``: ``tp``, ``first``: the first offset of the log, from the broker's first
-  answer to a fetch after the client's reset rule set a position (``begins``), either at
-  the start of an ownership without a committed offset, or forward from a position that
-  was out of range;
+  answer to a fetch after the client's reset policy set a position (``begins``), either
+  at the start of an ownership without a committed offset, or forward from a position
+  that was out of range;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: the offsets between these that have no record,

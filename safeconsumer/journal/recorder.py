@@ -513,7 +513,7 @@ class Recorder:
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
-        Write the start of the log, once for each position that the reset rule set.
+        Write the start of the log, once for each position that the reset policy set.
 
         Args:
             tp: the partition.
