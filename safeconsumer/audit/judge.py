@@ -263,7 +263,7 @@ def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 
 def written_to(addresses: Iterable[Address]) -> frozenset[str]:
-    """Return the topics that have had records, by a journal or by the topic itself."""
+    """Return the topics that have had records, according to a journal or the topic itself."""
     return frozenset(one.topic for one in addresses if one.group is None)
 
 

@@ -72,8 +72,8 @@ def test_event_of_a_hooks_own_pause_comes_after_its_cause():
     assert log.names() == lab.log.names() == expected
 
 
-class _Turn(dict[str, list[int]]):
-    """A delivery turn that calls a function just before a thread releases it."""
+class _Delivering(dict[str, list[int]]):
+    """An outbox's dict; calls a function just before a thread removes its entry."""
 
     before: Callable[[], object] | None = None
 
@@ -86,12 +86,11 @@ class _Turn(dict[str, list[int]]):
 
 def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
-    A thread that cannot get the delivery turn may return without delivering its event.
+    A thread may return without delivering its event if another thread is delivering.
 
     1. A thread has delivered all events.
-    2. Another thread appends an event, but cannot get the turn.
-    3. The first thread releases the turn, reads the queue again, and delivers the
-       event.
+    2. Another thread appends an event, but may not deliver it.
+    3. The first thread stops delivering, reads the queue again, and delivers the event.
     """
     log = EventLog()
     outbox = _outbox(log)
@@ -106,8 +105,8 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
         thread.start()
         end_of(thread)
 
-    turn = outbox._turn = _Turn()
-    turn.before = between
+    delivering = outbox._delivering = _Delivering()
+    delivering.before = between
     outbox.waiting.append(events.Event(at=1.0))
     assert outbox.deliver()
     assert answers == [False]
@@ -116,7 +115,7 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_interrupt_in_a_hook_is_raised_after_all_hooks_have_received_the_event(stop):
-    """The thread releases the delivery turn; the next call delivers the later events."""
+    """The thread stops delivering; the next call delivers the later events."""
     log = EventLog()
 
     def hook(event):
