@@ -43,7 +43,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-# The documents of Python and of other packages are not available to the build.
+# The documentation of Python and of other packages is not available to the build.
 _ELSEWHERE = (
     "attrs?|collections|contextlib|datetime|enum|kafka|os|pathlib|pyspark|re|types"
     "|typing"
@@ -118,7 +118,7 @@ def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
     if page == "generated/CHANGELOG":
         source[0] = source[0].replace("](docs/", "](../")
-    if page == "releasing":  # the file is one folder higher
+    if page == "releasing":  # this page is one folder up
         for name in ("design/", "CHANGELOG.md"):
             source[0] = source[0].replace(f"](../{name}", f"](generated/{name}")
 
@@ -139,7 +139,7 @@ class _WithIssues(SearchEnglish):
     )
 
     def split(self, input: str) -> list[str]:  # noqa: A002 - Sphinx's
-        """Return the words, and the names of issues in addition to their parts."""
+        """Return the words, and also each issue's whole name, such as KAFKA-13463."""
         return [*super().split(input), *re.findall(r"\b[A-Za-z]+-\d+\b", input)]
 
 

@@ -169,7 +169,7 @@ def _commands() -> dict[str, str]:
     return {"commands/index.md": "\n".join(index), **pages}
 
 
-# The members of a class that programs use; this package's commands also use others.
+# By class, the members for programs; the others are for this package's own code.
 _MEMBERS = {"Operator": "close, pause, resume"}
 
 

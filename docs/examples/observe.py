@@ -49,8 +49,8 @@ class ObservedPauses:
         self.leaked, self.silent = {}, {}
         self._paused_by_name = set()
         self._paused_topics = set()
-        # The partitions that were paused since the last poll, by the set of all
-        # assigned partitions of their topic.
+        # Maps the set of all assigned partitions of a topic to those that were paused
+        # since the last poll.
         self._named = {}
         # The times at which partitions were resumed; removed when they deliver a
         # record.

@@ -1,4 +1,4 @@
-"""Calls functions in forked processes, and defines the error for the parent's consumers."""
+"""Calls functions in forked processes, and makes the error for using a parent's consumer."""
 
 import os
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from safeconsumer.errors.kafka_python import ForkedConsumerError
 
 
 def run_in_child(action: Callable[[], object]) -> None:
-    """Call ``action`` first in every process that is forked from this one."""
+    """Call ``action`` at the start of every process that is forked from this one."""
     if hasattr(os, "register_at_fork"):  # Windows has no fork
         os.register_at_fork(after_in_child=action)
 

@@ -55,14 +55,14 @@ _KEPT_FOR = 16
 @frozen(order=True)
 class Mark:
     """
-    States whether a partition is paused; if two marks differ, the greater one counts.
+    States whether a partition is paused; if two marks differ, the greater one applies.
 
     Attributes:
         generation: the generation in which the mark was made.
         is_own: whether this member owns the partition; this value is not sent to the
             group.
         is_paused: whether the partition is paused; if two marks of the same generation
-            differ, the paused one counts.
+            differ, the paused one applies.
     """
 
     generation: int
@@ -89,7 +89,7 @@ def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
 
 
 def wrap(inner: bytes, marks: Marks, writer: str) -> bytes:
-    """Return user data followed by the marks; without marks the data stays unchanged."""
+    """Return user data followed by the pause marks; without marks the data is unchanged."""
     if not marks:
         return inner
     rows: dict[tuple[str, int, bool], list[int]] = {}
@@ -110,8 +110,8 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
     Separate the marks from the user data. Never raises.
 
     Returns:
-        The inner assignor's data; who wrote the marks, or None if no marks can be read;
-        and the marks.
+        The inner assignor's data, the writer of the marks, and the marks. The writer is
+        None if no marks can be read.
     """
     at = len(data) - _TRAILER.size
     if at < 0 or not data.endswith(MAGIC):
@@ -133,8 +133,8 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
         writer = _text(by)
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error):
         readable = False
-    # Marks that cannot be read, for example of a later version, are cut off the inner
-    # data, too.
+    # Marks that cannot be read, for example from a later version, are removed from the
+    # inner data, too.
     inner = data[: at - length]
     return (inner, writer, marks) if readable else (inner, None, {})
 
@@ -178,7 +178,7 @@ class HandOver:
 
     def before_join(self) -> None:
         """
-        Choose the marks for the next join; called before and after the listener.
+        Choose the pause marks for the next join; called before and after the listener.
 
         The mark of an owned partition shows whether the partition is paused now. If the
         group has a mark for a paused partition that its owner has since resumed, the
@@ -201,7 +201,7 @@ class HandOver:
         Forget old marks of topics that this consumer does not consume.
 
         Such a topic may have been deleted, or its consumers may have stopped. This is
-        safe, because a partition's owner sends its mark in every join.
+        safe, because the owner of a partition sends the partition's mark in every join.
         """
         self.known = {
             tp: one
@@ -211,9 +211,9 @@ class HandOver:
 
     def joined(self, data: bytes, generation: int) -> None:
         """
-        Store the leader's marks before any partition departs.
+        Store the leader's pause marks before any partition leaves the assignment.
 
-        The marks do not include pauses that were placed after JoinGroup was sent. A
+        These marks do not include pauses that were placed after JoinGroup was sent. A
         leader without safeconsumer sends no marks; nor does a leader that has too many
         marks.
         """
@@ -242,11 +242,11 @@ def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports t
 
 class PauseCarryingAssignor(AbstractPartitionAssignor):
     """
-    Wraps another assignor, and adds marks to its user data; assigns nothing itself.
+    Wraps another assignor, and adds pause marks to its user data; assigns nothing.
 
     Args:
         inner: the assignor that determines the assignment.
-        handover: the marks that this member knows.
+        handover: the pause marks that this member knows.
     """
 
     def __init__(

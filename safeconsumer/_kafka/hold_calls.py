@@ -229,7 +229,7 @@ class HoldCalls:
                 del self._claims[key]
 
     def lift_interrupted(self) -> None:
-        """Lift the holds of blocks whose exit a signal handler's exception interrupted."""
+        """Lift the holds of blocks whose exit was interrupted by a signal handler."""
         for block in tuple(self._ended):
             if block.is_interrupted:
                 self._lift_block(block)

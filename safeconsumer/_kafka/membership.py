@@ -136,7 +136,7 @@ class Membership:
         """
         A function that returns the partitions whose records are still in use.
 
-        A worker's handlers use them, or else the program.
+        A worker's handlers use them or, without a worker, the program.
         """
         found: Callable[[], Collection[TopicPartition]] | None
         found = self._subscription.worker_busy
@@ -205,7 +205,7 @@ class Membership:
         return getattr(self._subscription.assignment.get(tp), "takes", 0)
 
     def places(self) -> Mapping[TopicPartition, Place]:
-        """Return each partition's ownership, numbers of moves and takes, and position."""
+        """Return each partition's ownership, ``moves``, ``takes`` and position."""
         found: Mapping[TopicPartition, Place] = self._subscription.places()
         return found
 

@@ -2,7 +2,7 @@
 Hides differences between the network layers of kafka-python's versions.
 
 kafka-python 3.1, the main branch in August 2026, has exchangeable network layers
-(``kafka.net.backend``). Some classes have moved or were removed. Coroutines wait with a
+(``kafka.net.backend``). Some classes were moved or removed. Coroutines wait with a
 method of the network, no longer with a method of the connection manager. A plain
 ``Future`` cannot be awaited, and a call that waits for the network gives up some
 seconds after its own timeout. ``tests/unit/contract/test_private_names.py`` looks for

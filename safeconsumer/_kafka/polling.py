@@ -88,7 +88,7 @@ class Polling:
         max_records: int | None,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> Polled:
-        """Return kafka-python's records, but none of partitions that are held by then."""
+        """Return kafka-python's records, except those of partitions that are held by then."""
         if not self._iteration.is_stepping():
             refuse_in_listener(self._consumer, "poll")
             self._subscription.refuse_other_poll()

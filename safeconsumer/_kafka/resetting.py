@@ -89,11 +89,11 @@ class Resetting:
         # Maps each finished partition to its ownership, its target, and the time of the
         # next check.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
-        # The situation at the last check, if no partition was due then, and the time of
+        # The situation when a check last found no partition to move, and the time of
         # the next check.
         self._idle_situation: tuple[object, ...] = ()
         self._idle_until = 0.0
-        # The last target of each partition that was not moved yet.
+        # The last target of each partition; cleared when no reset is left.
         self._last_targets: dict[TopicPartition, Target] = {}
         # The ownerships that the last call of the listener has reported as revoked.
         self._revoked: States = {}
@@ -143,8 +143,8 @@ class Resetting:
             await self._continue_at_commits(lifted)
         troubles: dict[tuple[str, int], str] = {}
         due, before = self._due(troubles), self._resets.troubles
-        # The requests may take seconds. Until they return, the previous reasons stay
-        # reported.
+        # The requests may take seconds. Until they return, the previous reasons
+        # continue to be reported.
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:

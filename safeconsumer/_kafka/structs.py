@@ -42,7 +42,7 @@ else:
 
 class AssignedPartition(TopicPartition):
     """
-    A ``TopicPartition`` returned by ``assignment()``; refers to the call's other ones.
+    A ``TopicPartition`` from ``assignment()``, with a reference to the others.
 
     The object equals a plain ``TopicPartition``, with the same hash and ``repr``. A
     pickled copy, or an object created from its values, is a plain ``TopicPartition``.

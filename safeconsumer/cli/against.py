@@ -1,4 +1,4 @@
-"""Reads topics like a journal, to find records that a client lost without noticing."""
+"""Reads topics as if they were journals, to find records that a client lost."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping

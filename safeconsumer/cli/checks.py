@@ -1,4 +1,4 @@
-"""Checks that the groups, scopes and control topics exist that a command names."""
+"""Checks that the groups, scopes and control topics that a command names exist."""
 
 from collections.abc import Sequence
 

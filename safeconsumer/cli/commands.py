@@ -13,7 +13,7 @@ import click
 from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.statuses import Status
 
-# By purpose, the commands, each with its module in this package and its name there.
+# The commands by purpose, each with its module in this package and its name there.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Hold": {
         "pause": "holding.pause",

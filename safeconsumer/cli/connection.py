@@ -171,7 +171,7 @@ def _check_login(configs: Mapping[str, Any]) -> None:
         whose = f"; the user is {user}" if user else ""
         raise CommandError(error_text(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
-    if context is not None:  # a retry of kafka-python's may succeed
+    if context is not None:  # one of kafka-python's retries may succeed
         context.meta[FIRST_TROUBLE] = first
 
 

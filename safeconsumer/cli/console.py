@@ -106,7 +106,7 @@ def _export(
     closing: ExitStack,
 ) -> None:
     # Metrics have a port of their own, because the pages' port requires the token that
-    # allows to place holds, and serves only this machine.
+    # allows placing holds, and serves only this machine.
     prometheus, (name, port) = import_module("prometheus_client"), address
     registry = prometheus.CollectorRegistry()
     registry.register(figures)

@@ -185,9 +185,9 @@ def replay(
 
     A run with --from, --error or --since also starts there, but does not commit:
     letters that it skips remain for other runs, and the next run sends its letters
-    again, with --limit the same letters each time. TOPIC:PARTITION@OFFSET, as printed
-    by list, sends only this letter, even if it was sent before, and does not commit
-    either; it cannot be combined with --from, --error and --since.
+    again; with --limit, each run sends the same letters. TOPIC:PARTITION@OFFSET, as
+    printed by list, sends only this letter, even if it was sent before, and does not
+    commit either; it cannot be combined with --from, --error and --since.
 
     A letter that cannot be sent is reported and skipped; you can send it later by its
     name.

@@ -41,9 +41,9 @@ def demo(context: click.Context, bootstrap: str | None, names: tuple[str, ...]) 
     Show KafkaConsumer and SafeConsumer side by side in real rebalances.
 
     Both clients play each situation on the same broker at the same time. The situation
-    "worker" compares a thread pool behind KafkaConsumer with a Worker. The situation
-    "group" is played by SafeConsumer alone, because KafkaConsumer has no such call. The
-    broker runs inside this process, except if --bootstrap names a cluster.
+    "worker" compares a thread pool behind KafkaConsumer with a Worker. Only
+    SafeConsumer plays the situation "group", because KafkaConsumer has no such call.
+    The broker runs inside this process, unless --bootstrap names a cluster.
     """
     with explained(context), _quiet_kafka():
         context.exit(_play(bootstrap, names))

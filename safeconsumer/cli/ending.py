@@ -17,7 +17,7 @@ from safeconsumer.worker.signals import LAST, taking
 
 # Seconds that a worker may take to stop after a second signal; usually it takes 2.
 _SECONDS = 5.0
-# Seconds without a reader after which an output is given up.
+# Seconds after which an output that does not accept data is abandoned.
 _UNREAD_SECONDS = 1.0
 _CHECK_SECONDS = 0.1
 # A signal that has no other use in this package and that Python ignores by default.
@@ -70,16 +70,16 @@ def stopped_by_signals(
     """
     Call ``stop`` on SIGINT or SIGTERM, in the main thread.
 
-    From the first signal on, :class:`UnreadOutputs` gives up any output that does not
+    From the first signal on, :class:`UnreadOutputs` abandons any output that does not
     accept data for a second. Writes to it then succeed in every thread and library, the
     ``with`` block continues, and Python has nothing left to flush when it exits. A
-    reader that still reads gets whole lines.
+    reader that is still reading gets whole lines.
 
     Args:
         stop: tells the ``with`` block to end.
         check: called ten times a second from the first signal on, with the number of
             signals, even after the ``with`` block, until the process exits. With None,
-            outputs are given up only during the block.
+            outputs are abandoned only during the block.
     """
     asked, count, is_over = InterruptibleEvent(), 0, False
 
@@ -131,7 +131,7 @@ def hanging_report(worker: Worker) -> Report | None:
 
 class UnreadOutputs:
     """
-    Gives up those outputs of this process that nobody reads.
+    Abandons those outputs of this process that nobody reads.
 
     1. The output's file descriptor is redirected to ``/dev/null``.
     2. A signal interrupts every thread: a blocked write fails with EINTR, and Python
@@ -142,14 +142,14 @@ class UnreadOutputs:
         self._since: dict[int, float] = {}
 
     def check(self) -> None:
-        """Give up the outputs that have not accepted data for a second."""
+        """Abandon the outputs that have not accepted data for a second."""
         now = time.monotonic()
         for output in (1, 2):
             if _can_be_written(output):
                 self._since.pop(output, None)
             elif now - self._since.setdefault(output, now) >= _UNREAD_SECONDS:
                 del self._since[output]
-                _give_up(output)
+                _abandon(output)
 
 
 def _can_be_written(output: int) -> bool:
@@ -159,7 +159,7 @@ def _can_be_written(output: int) -> bool:
         return True
 
 
-def _give_up(output: int) -> None:
+def _abandon(output: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, output)
     os.close(nowhere)

@@ -75,7 +75,7 @@ def _cluster_status(error: BaseException) -> Status | None:
     return status_of(error)
 
 
-# The first class that matches counts; any other error is unexpected.
+# The first class that matches decides; any other error is unexpected.
 _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
     (CommandError, lambda error: error.status),
     (ControlTopicError, lambda _: Status.REFUSED),

@@ -64,7 +64,7 @@ def history(  # noqa: PLR0913 - one parameter per option
     and scope is kept forever. With -o json, the output contains everything that an
     audit needs from the holds topic. With --since it does not, and a field shows that.
 
-    With --follow, the command keeps printing new changes, and also when holds expire.
+    With --follow, the command also prints later changes, and each hold that expires.
     If no broker answers at the start, the status is 3. After that, the command waits
     for a broker that is unreachable, and Ctrl-C and SIGTERM end it with status 0.
     """

@@ -78,7 +78,7 @@ _REFUSALS = {
 @frozen
 class ChangeOptions:
     """
-    The options that all commands share which change holds.
+    The options shared by all commands that change holds.
 
     Attributes:
         group: the consumer group.
@@ -108,7 +108,7 @@ class ChangeOptions:
         Args:
             operator: the connection.
             plan: the plan.
-            flags: which consents were given, by option name.
+            flags: whether each consent was given, by option name.
 
         Raises:
             CommandError: the plan requires a flag that was not given, or the plan has
@@ -125,7 +125,7 @@ class ChangeOptions:
                 plan.view,
                 plan.action,
                 operator,
-                # The flags are a consent to this plan only.
+                # The flags give consent to this plan only.
                 lambda now: now.digest == plan.digest,
             )
         except PlanChangedError as error:
@@ -427,7 +427,7 @@ def extend(
 @click.option(
     "--force",
     is_flag=True,
-    help="Lift a hold although its reset-offsets is not done, or although it cannot be "
+    help="Lift a hold although its offset reset is not done, or although it cannot be "
     "read.",
 )
 @wait_option("flowing")
@@ -445,13 +445,13 @@ def resume(
     """
     Lift your holds on exactly these scopes; other holds stay, and are listed.
 
-    It is not an error to lift a scope that nobody holds if the group consumes it,
-    because this also lifts holds that members still obey after a control topic was
-    lost. A hold with a reset-offsets can be lifted only when every partition is moved,
-    or with --force. If the holds cannot be read, it is unknown whether partitions are
-    moved, and only --force lifts the scope. With --wait, flowing means that the members
-    have read the lift, and that nobody else holds any part of the scope. To wait again,
-    run the same command again.
+    A scope that nobody holds is not an error if the group consumes it, because the
+    command also lifts holds that members still obey after a control topic was lost. A
+    hold with an offset reset can be lifted only when every partition is moved, or with
+    --force. If the holds cannot be read, it is unknown whether partitions are moved,
+    and only --force lifts the scope. With --wait, flowing means that the members have
+    read the lift, and that nobody else holds any part of the scope. To wait again, run
+    the same command again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -539,7 +539,7 @@ def _read_view(
 
 
 def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> None:
-    """Refuse an unknown group, and scopes that are not held and do not cover anything."""
+    """Refuse an unknown group, and scopes that are not held and cover no partition."""
     checks.check_known(operator, view)
     held = {one.key.scope for one in view.holds}
     held |= {one.scope for one in view.kept}
@@ -550,7 +550,7 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
 def _named(
     group: str, view: View | None, owner: str, found: Sequence[Scope]
 ) -> tuple[NamedHold, ...]:
-    """Return the holds to lift: an owner's holds on these scopes, or all without scopes."""
+    """Return the holds to lift: an owner's holds on these scopes; if none are given, all."""
     if found:
         return tuple(NamedHold(scope=str(one), owner=owner) for one in found)
     if view is None:
@@ -570,7 +570,7 @@ def _named(
 
 
 def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> None:
-    """End a command that lifted nothing because of others' holds, if it does not wait."""
+    """Unless it waits, end a command that lifted nothing because of others' holds."""
     is_waiting = limit is not None and not later_version_scopes(done.plan)
     if not is_waiting and not done.was_held and done.plan.others:
         give_up(context, _advice(done.plan), Status.FAILED)

@@ -35,9 +35,10 @@ Marks = dict[TopicPartition, OffsetAndMetadata]
 
 def place_of(text: str) -> str:
     """
-    Return a partition or offset as letters name it, even ``re:3`` for a topic ``re``.
+    Return a partition or offset as letters name it.
 
-    For that partition, log lines and commands that accept patterns use ``re:re:3``.
+    Partition 3 of a topic ``re`` is ``re:3`` in letters; in log lines, and in commands
+    that accept patterns, it is ``re:re:3``.
     """
     return text.removeprefix("re:") if text.startswith("re:re:") else text
 
@@ -66,7 +67,7 @@ class Wanted:
 
     @property
     def is_filter(self) -> bool:
-        """Whether some letters may be skipped that another run could select."""
+        """Whether this may skip letters that another run could select."""
         return bool(self.origins or self.errors) or self.since is not None
 
     def takes(self, letter: Letter) -> bool:

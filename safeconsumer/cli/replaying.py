@@ -93,7 +93,7 @@ class Replay:
         Send letters back.
 
         Args:
-            pieces: the letters.
+            pieces: the letters to send, several at a time.
             producer: an idempotent producer with ``acks="all"``; see
                 :func:`producer_of`.
             commit: commits offsets; called with None to commit the current positions.

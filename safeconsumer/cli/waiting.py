@@ -1,4 +1,4 @@
-"""Waits until a group is quiet, moved, or delivered again."""
+"""Waits until a group is quiet, its resets are done, or its records flow again."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -169,7 +169,7 @@ def flows(
     Return the same as :func:`is_flowing`, but do not count deleted topics as flowing.
 
     Raises:
-        KafkaError: the brokers do not tell which topics exist.
+        KafkaError: the brokers do not say which topics exist.
     """
     reached, sentence = is_flowing(view, scopes)
     if reached:
@@ -190,9 +190,9 @@ def _is_delivered(view: View, tp: TopicPartition) -> bool:
 
 def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
-    Return whether all partitions in the scopes are delivered, and a sentence.
+    Return whether the records of all partitions in the scopes flow, and a sentence.
 
-    Without scopes, this is about all partitions of the group, except topics with
+    Without scopes, this applies to all partitions of the group, except topics with
     commits that no member reads any more. A Spark stream counts only for partitions
     that the group's members do not consume: if a member keeps a partition quiet, the
     partition does not count as flowing just because a stream reads it, too.

@@ -163,12 +163,12 @@ def wait(
     Quiet: each owner reports that it obeys; or it no longer reports, but obeyed a hold
     on its partition that is still in force. Also, no member is processing records of
     the scopes: handlers have finished, and the loop has polled again. Flowing: the
-    scopes are not held, and no member keeps them quiet. Without SCOPE, quiet is about
-    everything that a hold covers, and flowing about the whole group, except for topics
+    scopes are not held, and no member keeps them quiet. Without SCOPE, quiet applies to
+    everything that a hold covers, and flowing to the whole group, except for topics
     that its members no longer read.
 
-    Moved: every reset-offsets that is in force has been carried out. If no
-    reset-offsets is in force, the command ends immediately with status 1.
+    Moved: every offset reset that is in force has been carried out. If none is in
+    force, the command ends immediately with status 1.
 
     A plain consumer that assigns its partitions itself is not a member of the group:
     the command cannot see it, and it does not obey holds.

@@ -30,8 +30,8 @@ class _Waiting:
             requested; an end below them means that the topic was recreated.
         is_asked: whether a request for the ends is pending.
         is_open: whether the gate opened because ``run_after`` seconds had passed. The
-            barrier still requests the ends; until the topics are read up to them, the
-            partitions are delivered but resets are not carried out.
+            barrier still requests the ends; until the topics are read up to them,
+            records are delivered but resets are not carried out.
     """
 
     owned: Owned
@@ -73,7 +73,7 @@ class Barrier:
         self._ask: Ask | None = None
 
     def is_waiting(self) -> bool:
-        """Return whether a gate is still closed until records are read."""
+        """Return whether a gate is still closed because control records are unread."""
         return not all(one.is_open for one in tuple(self._waiting.values()))
 
     def unread(self) -> frozenset[TopicPartition]:

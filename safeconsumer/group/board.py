@@ -1,5 +1,5 @@
 """
-Folds the records of the holds topic and the status topic for all groups.
+Computes the state of all groups from the holds topic and the status topic.
 
 Commands and the console feed the records that they read to a board, and show a
 :class:`~safeconsumer.group.view.View` of a group. The board does not send any requests:
@@ -69,8 +69,8 @@ class Readable:
     Which of the control topics could be read, and how far.
 
     Attributes:
-        ends: by topic name, the offset up to which the holds topic was read; None if it
-            could not be read.
+        ends: maps the holds topic's name to the offset up to which it was read; None if
+            it could not be read.
         reports_are_read: whether the members' reports could be read.
         unread: the parts that could not be read, each with the reason, as text.
     """
@@ -216,7 +216,7 @@ class Board:
 
     @property
     def ends(self) -> dict[str, int]:
-        """By topic name, the offset up to which the holds topic's records were applied."""
+        """Maps the holds topic's name to the offset up to which its records were applied."""
         at = self.positions.get(TopicPartition(self._holds_topic, 0))
         return {} if at is None else {self._holds_topic: at}
 
@@ -396,7 +396,8 @@ def is_live(at: float, now: float) -> bool:
     """
     Return whether a report is recent enough to count; both times are broker times.
 
-    A report from the future was written before that clock was set back.
+    A report with a later time than now was written before the broker's clock was set
+    back.
     """
     return abs(now - at) <= SILENT_AFTER
 

@@ -64,7 +64,7 @@ class Done:
 
     @property
     def was_held(self) -> frozenset[ControlKey]:
-        """The lifted holds that were in force before, on the topic or only in members."""
+        """The lifted holds that the holds topic had, or that only members still obeyed."""
         there = {(one.owner, one.key.scope) for one in self.plan.own}
         there |= {(one.owner, one.scope) for one in self.plan.kept}
         return frozenset(

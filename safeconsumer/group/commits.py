@@ -15,7 +15,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts
 
-# Seconds for which a move counts; this is long because a consumer may commit rarely.
+# Seconds for which a :class:`Move` counts as recent; long, as commits may be rare.
 _MOVED_FOR = 30.0
 
 
@@ -29,8 +29,8 @@ class Move:
     A committed offset that advanced while its partition was held.
 
     Attributes:
-        before: the offset before the move or, in a single view, an offset that the
-            group had not passed when the hold was placed.
+        before: the offset before the move; if only one view was read, an offset that
+            the group had not passed when the hold was placed.
         after: the current offset.
         is_proven: whether the move is proven to be recent; if not, the offset is only
             known to be past records with timestamps later than the hold.
@@ -45,7 +45,7 @@ def times_to_look_up(
     now: float, since: Mapping[TopicPartition, float]
 ) -> tuple[Mapping[TopicPartition, float], Mapping[TopicPartition, float]]:
     """
-    Return the times whose first offsets :func:`moved_at_once` needs.
+    Return the times for which :func:`moved_at_once` needs the first offsets.
 
     Args:
         now: the broker's time, in seconds since the epoch.
@@ -78,7 +78,8 @@ def moved_at_once(
         committed: the committed offsets.
         held: by partition, the first offset at or after the time from which members
             must obey its hold.
-        recent: the same for the recent times.
+        recent: by partition, the first offset at or after the later of that time and 30
+            seconds ago.
         timed: the topics whose record timestamps are set by the broker.
     """
     found: dict[TopicPartition, Move] = {}
@@ -97,8 +98,8 @@ class _LastCommit:
     since: float
     # The id of the silent member that owned the held partition; None if there was none.
     by: str | None
-    # Whether this is the first offset seen with that member, which may be older than
-    # the hold.
+    # Whether this is the first offset since ``by`` changed; it may be older than the
+    # hold.
     is_first: bool = False
     moved: Move | None = None
 
@@ -125,9 +126,9 @@ class CommitWatch:
         Store a group's offsets; return the held partitions that silent members moved.
 
         A move counts only between two calls that both find the partition held and owned
-        by the same silent member. The first call with that member is never the earlier
-        of the two, because a commit that becomes visible after it may be older than the
-        hold or come from the previous owner.
+        by the same silent member. The first call that finds this member is never the
+        earlier of the two, because a commit that becomes visible after it may be older
+        than the hold or come from the previous owner.
 
         Args:
             group: the group's name.

@@ -146,7 +146,7 @@ class StatusTopic:
             raise
 
     def close(self) -> None:
-        """Drop the producer; every report has been acknowledged or is late by now."""
+        """Drop the producer; a report that is not acknowledged by now is abandoned."""
         self._is_closed = True
         self._drop()
 

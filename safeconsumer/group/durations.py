@@ -50,7 +50,7 @@ def parse_moment(text: str) -> float:
     A date without a time zone is in UTC.
 
     Raises:
-        ValueError: the text is neither; the message shows valid forms.
+        ValueError: the text has none of these forms; the message shows valid ones.
     """
     try:
         return time.time() - parse_duration(text)

@@ -127,7 +127,7 @@ class GatesOpenedUnread(ControlEvent):
     Partitions are delivered although the control topics are not read yet.
 
     Attributes:
-        partitions: the partitions that are delivered because of ``unavailable="run"``.
+        partitions: the partitions that are read because of ``unavailable="run"``.
     """
 
     __match_args__ = ("partitions",)

@@ -67,7 +67,7 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Return whether members of this version hold a partition because of this hold."""
+        """Return whether the scope that members of this version obey covers a partition."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:

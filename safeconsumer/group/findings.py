@@ -26,7 +26,7 @@ from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
 _ACLS = "set the ACLs of safeconsumer control acls"
-# Seconds; a finding names a member whose clock differs from the broker's by more.
+# The seconds by which a member's clock may differ from the broker's.
 _SKEW = 10.0
 
 
@@ -143,8 +143,8 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
 
 
 def _advice(facts: topics.Facts) -> str:
-    # A missing topic has to be created. A hidden topic requires a permission to
-    # describe it.
+    # A missing topic has to be created. To describe a hidden topic, this principal
+    # needs a permission.
     is_seen = not facts.partitions or facts.settings is not None
     return _INIT if is_seen and not facts.is_hidden else _ACLS
 

@@ -1,5 +1,5 @@
 """
-Reduces control records to the existing holds; the last record with each key counts.
+Reduces control records to the existing holds: for each key, the last record decides.
 
 Members, commands and the console all use :class:`Fold`. Offsets define the order of
 records; timestamps are used only for display and expiry.
@@ -165,7 +165,7 @@ def read_record(record: RawRecord, incarnation: int = 0) -> HoldRecord | None:
     if key is None or (is_held and hold is None):
         return None
     # A tombstone for an invalid scope is accepted, because it has no effect: no
-    # operator can hold such a scope.
+    # hold can have such a scope.
     is_known = not is_held or key.version > wire.VERSION
     if not is_known and patterns.read(key.scope) is None:
         return None

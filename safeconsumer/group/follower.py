@@ -390,14 +390,14 @@ class Follower:
 
 
 def _rest_after(took: float) -> float:
-    # Surveys are rare enough to stay within their share of the time, and frequent
-    # enough to be current.
+    # Surveys stay within _SURVEY_SHARE, unless their answers would become too old before
+    # the next survey is done.
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
 def _is_same(known: View, one: View) -> bool:
-    # If only the time has changed, the known view and its verdicts are kept, except if
-    # the new view shows how long a member has not reported.
+    # If only the time has changed, the known view and its verdicts are kept, unless the
+    # new view shows how long a member has not reported.
     return (
         not one.former_reports
         and known.lasting == one.lasting

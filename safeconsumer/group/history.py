@@ -111,7 +111,7 @@ class EntryStream:
         self._skew = skew
         self._since = since
         self._seen: set[tuple[int, float | None]] = set()
-        # The holds that have not expired, each with the verb from its last entry.
+        # The holds that have not expired, each with the ``verb`` of its last entry.
         self._open: dict[HoldRecord, str] = {}
 
     def of(

@@ -16,11 +16,11 @@ class LogClock:
 
     A record's timestamp is the broker's time when the record arrived at the broker. We
     know how long ago that was only if we waited for the record. So if the newest
-    timestamp and our wall clock disagree, the log clock waits once for another record.
+    timestamp and our wall clock disagree, :meth:`now` waits once for another record.
 
     Args:
         wall: returns our clock's time, in seconds since the epoch.
-        passed: returns monotonic seconds.
+        passed: returns our monotonic clock's time, in seconds.
 
     Attributes:
         is_sure: whether the last result of :meth:`now` is based on records.
@@ -61,8 +61,8 @@ class LogClock:
             self._anchor_at(newest)
         self.is_sure = self._ahead is not None
         if self._ahead is None:
-            # By our clock, the writers have been silent since the newest record; if our
-            # clock is behind, treat them as silent forever.
+            # No other record has arrived. Our clock shows for how long; if it is behind
+            # the newest record, the silence counts as endless.
             return wall if wall > newest else math.inf
         return self.passed() + self._ahead
 

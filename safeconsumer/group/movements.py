@@ -129,7 +129,11 @@ def obstacle(one: Member) -> str:
 
 
 def obstacle_without_owner(view: View) -> str:
-    """Return why no reader will reset a partition without an owner; empty if one will."""
+    """
+    Return why none of a group's readers will reset a partition without an owner.
+
+    The result is empty if a reader will reset it, or if the group has no readers.
+    """
     whys = [obstacle(one) for one in readers(view)]
     if not whys or not all(whys):
         return ""

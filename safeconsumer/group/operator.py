@@ -137,13 +137,14 @@ class Operator:
 
     def check(self) -> None:
         """
-        Check that the holds topic's settings, if readable, cannot lose holds.
+        Check that no hold can be lost through the holds topic's settings, if readable.
 
         The broker is queried once, and again if the topic was recreated. :meth:`write`
         and :meth:`read` call this method.
 
         Raises:
-            ControlTopicError: the settings could lose holds; the message gives advice.
+            ControlTopicError: the settings could let holds be lost; the message gives
+                advice.
         """
         if self._is_fit or self.settings.trust_topic:
             return
@@ -498,7 +499,7 @@ class Operator:
 
     def read(self, *, is_strict: bool = False, until: float = math.inf) -> Readable:
         """
-        Bring the board up to date; return which parts of the topics could be read.
+        Read new control records into :attr:`board`; return which parts could be read.
 
         Args:
             is_strict: raise if the holds topic cannot be read.

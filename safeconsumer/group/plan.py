@@ -101,7 +101,7 @@ class Action(Protocol):
 
     def decide(self, plan: "Plan", cluster: Cluster, /) -> "Plan":
         """
-        Return the plan with its records and its needs.
+        Return the plan with the records to write and the consents that it needs.
 
         Args:
             plan: the plan so far, with the partitions and the existing holds that the
@@ -153,7 +153,7 @@ class Need:
 
 
 def refusal(why: str, ask: str) -> Need:
-    """Return a need that cannot be agreed to, so that its plan is never carried out."""
+    """Return a need for a consent that nobody can give: its plan is never carried out."""
     return Need(consent=Consent.NONE, why=why, ask=ask)
 
 
@@ -223,7 +223,7 @@ class Plan:
         A hash that is equal for two plans that change the same holds in the same way.
 
         The digest leaves out values that change without an operator's action:
-        sentences, times, and the existing partitions, because a consent to ``@all``
+        sentences, times, and the existing partitions, because consent to ``@all``
         covers any partitions.
         """
         action = self.action
@@ -569,9 +569,9 @@ class Extend(TimedHolds):
     def _longer(self, own: HoldRecord, view: View) -> Change:
         hold, end, seconds = own.hold, own.expires_at, self.seconds
         if end is not None:
-            # The broker counts the duration from its own time, which is not before the
-            # proven time. On a topic with producers' timestamps, the duration counts
-            # from this host's time.
+            # The broker counts the duration from its own time, which is not before
+            # ``times.proven``. On a topic with producers' timestamps, the duration
+            # counts from this host's time.
             times = view.times
             begin = times.proven if times.is_by_broker else times.wall
             seconds = max(seconds, end - begin)
@@ -622,7 +622,7 @@ class NamedHold:
 
     @property
     def was_shown(self) -> bool:
-        """Whether only the shown record is meant, not any hold with its owner and scope."""
+        """Whether this names one shown record, not any hold with this owner and scope."""
         return self.id is not None or self.offset is not None
 
     def names(self, one: HoldRecord) -> bool:
@@ -717,7 +717,7 @@ class Lift:
                 yield refusal(why, "give the hold's id or offset too")
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about partitions that are delivered again or that stay held."""
+        """Yield sentences about partitions that flow again or that stay held."""
         for one in plan.kept:
             yield "note", f"kept by members, as the holds topic has lost it: {one.line}"
         if free := flowing(plan):
@@ -769,7 +769,7 @@ def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
-    """Return the partitions that are delivered again once the plan's holds are lifted."""
+    """Return the partitions that flow again once the plan's holds are lifted."""
     reads = (patterns.read(one.scope) for one in plan.kept)
     lifted = [*plan.own, *(one.scope for one in reads if one is not None)]
     kept = frozenset(covered(plan.others, plan.covers))
@@ -831,7 +831,7 @@ def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]
 
 
 def warnings(plan: Plan) -> list[str]:
-    """Return sentences about members that may deliver partitions covered by a plan."""
+    """Return sentences about members that may deliver records of a plan's partitions."""
     view, wanted = plan.view, frozenset(plan.covers)
     if not wanted:
         return []

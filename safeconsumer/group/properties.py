@@ -37,8 +37,8 @@ _NUMBERS = {
 _LOGIN = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
 _CARRIED_OVER = (*_TEXTS, *_FILES, *_INLINE, *_NUMBERS, _LOGIN, _HOSTNAME)
-# A typing error is at least this similar to a known name. Java's other property names
-# are less similar, except _PASSED_OVER.
+# A mistyped name is at least this similar to a known name. Java's other property names
+# are less similar to a known name, except those in _PASSED_OVER.
 _ALIKE = 0.85
 _PASSED_OVER = {"retry.backoff.max.ms"}
 _JAAS = re.compile(

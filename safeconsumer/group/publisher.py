@@ -17,12 +17,12 @@ from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.partitions import scopes_text
 from safeconsumer.group.wire import ControlHold, ControlKey
 
-# Seconds to wait after the timeout, in which the client itself gives up.
+# Extra seconds to wait, so that the producer's own timeout ends first.
 _MARGIN = 0.5
 # Seconds between two attempts to write a record that the broker refused temporarily.
 _BACKOFF = 0.1
 
-# Errors after which the record may have been written nevertheless.
+# Errors that leave it unknown whether the record was written.
 _UNSURE = (
     kafka_errors.KafkaStorageError,
     kafka_errors.NetworkExceptionError,

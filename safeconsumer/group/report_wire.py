@@ -185,7 +185,7 @@ def for_people(name: str) -> str:
 
 
 def place(tp: tuple[str, int]) -> str:
-    """Return a partition's name for report lines: ``re:3`` even for the topic ``re``."""
+    """Return a partition's name for report lines; partition 3 of topic ``re`` is ``re:3``."""
     topic, number = tp
     return f"{topic}:{number}"
 

@@ -251,7 +251,7 @@ class MemberReports:
         self._has_failed = False
 
     def report(self, state: str | None = None) -> Report:
-        """Return the current report; with ``state``, without owned and quiet partitions."""
+        """Return the current report; with a ``state`` it omits owned and quiet partitions."""
         status = self._read_status()
         view = self._client.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}

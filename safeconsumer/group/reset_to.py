@@ -232,7 +232,7 @@ def _asked_already(
     view: View, owner: str, to: ResetTarget, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
     """
-    Return the targets in an owner's holds that came from the same typed text.
+    Return the targets in an owner's holds for which the owner typed the same text.
 
     Targets of a topic that has been recreated since are left out, because they belong
     to the deleted topic.
@@ -252,7 +252,7 @@ def _asked_already(
 
 
 def _typed_as(reset: Reset, typed: str) -> Reset:
-    """Return the part of a reset that came from this typed target."""
+    """Return the reset, with only the targets for which this text was typed."""
     known = reset.typed()
     to = tuple(one for one in reset.to if known.get(one[:2]) == typed)
     return evolve(reset, to=to)
@@ -475,7 +475,7 @@ class ResetTo:
             yield f"{name_of(tp)}  {before} -> {after}{more}"
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield the movements, the holds that stop expiring, and the topics left out."""
+        """Yield the movements, the holds that lose their end, and the topics left out."""
         yield from (("note", row) for row in self.rows())
         for one in plan.own:
             if one.expires_at is not None:

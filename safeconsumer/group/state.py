@@ -21,7 +21,7 @@ _REPORT_SKIPPED_EVERY = 10.0
 # Seconds after which an expired hold's record is forgotten. Until then, a correction of
 # the broker's time can bring the hold back.
 _KEPT_AFTER_END = 3600.0
-# Seconds between two searches for expired holds to forget.
+# Seconds between two clean-ups of expired holds.
 _FORGET_EVERY = 60.0
 
 
@@ -29,7 +29,7 @@ class ControlState:
     """
     Keeps the latest control record of each hold, and places the holds in the ledger.
 
-    Records arrive in the topic's order; the last record with each key counts.
+    Records arrive in the topic's order; for each key, the last record decides.
 
     Args:
         group: the consumer group.

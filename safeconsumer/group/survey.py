@@ -70,7 +70,7 @@ class Survey:
         facts: by group, the members and committed offsets.
         lags: by group, the lag of each partition that has a committed offset; only for
             groups whose lags were requested.
-        unread: by group, the requests without an answer, each with the reason, as text.
+        unread: by group, the unanswered requests, each with the reason, as text.
         away: the brokers that do not answer, each with the error.
     """
 

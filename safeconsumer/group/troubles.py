@@ -53,8 +53,7 @@ def cannot_log_in(error: BaseException | None) -> bool:
 
 
 def _judged(error: BaseException | None) -> _Judgement:
-    # The first row that matches counts, because some of Kafka's errors have several
-    # kinds.
+    # The first matching row decides, because some of Kafka's errors match several.
     for kinds, judgement in _TABLE.items():
         if isinstance(error, kinds):
             return judgement

@@ -6,8 +6,8 @@ requests, and computes its verdicts on first access:
 
 1. A report is matched to the member with the same Kafka member id in the group's
    current generation (:class:`Member`).
-2. The members that own a partition, or still process its records, determine whether the
-   partition is delivered; the holds that cover the partition determine its verdict
+2. The members that own a partition, or still process its records, determine whether its
+   records are delivered; the holds that cover the partition determine its verdict
    (:class:`Row`).
 3. The members and rows together determine whether the group is quiet
    (:class:`Quietness`).
@@ -49,7 +49,7 @@ UNCOMMITTED = "nothing committed"
 # Kafka's group states in which partition ownership is settled.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
-_IN_HAND = "still works on records that it received before"
+_IN_HAND = "is still working on records that it received before"
 _IN_BATCH = "still reads it in a batch that was planned before"
 _UNREPORTED = "does not report that it owns it"
 _LEFT = "is not in the group any more, and may still deliver it"
@@ -217,7 +217,7 @@ class Member:
         quiet, because it may have died while it was quiet.
 
         Args:
-            not_quiet: the partitions that are delivered, or whose state is unknown.
+            not_quiet: the partitions whose records are delivered or whose state is unknown.
         """
         if self.is_lost:
             return not (self.busy | self.owned).isdisjoint(not_quiet)
@@ -282,12 +282,12 @@ _Delivery = tuple[Answer, Member | None, str]
 @frozen(kw_only=True)
 class Row:
     """
-    The state of one partition: which member delivers it, or why no member does.
+    The state of one partition: which member delivers its records, or why none does.
 
     Attributes:
         tp: the partition.
-        answer: whether the partition is delivered. Only ``QUIET`` and ``UNOWNED`` are
-            good.
+        answer: whether the partition's records are delivered. Only ``QUIET`` and
+            ``UNOWNED`` are good.
         member: the member that determines the answer; None if no member does.
         why: the reason for the answer, worded to follow the member's name; may be
             empty.
@@ -337,7 +337,7 @@ class Row:
 
     @property
     def is_good(self) -> bool:
-        """Whether the partition is known not to be delivered."""
+        """Whether the partition's records are known not to be delivered."""
         return self.answer in {Answer.QUIET, Answer.UNOWNED}
 
     @property
@@ -353,15 +353,15 @@ class Row:
 @frozen(kw_only=True)
 class Quietness:
     """
-    How far a group has come in obeying all records and being quiet on some scopes.
+    Which members do not obey all records yet, and which covered partitions are not quiet.
 
     Attributes:
         view: the group.
         covers: the number of partitions that the scopes cover.
-        not_quiet: the partitions that are delivered, or whose state is unknown.
+        not_quiet: the partitions whose records are delivered or whose state is unknown.
         members: the number of members.
-        missing: the members that do not obey all records, or still deliver covered
-            partitions.
+        missing: the members that do not obey all records, or still deliver records of
+            covered partitions.
     """
 
     view: "View"
@@ -373,7 +373,7 @@ class Quietness:
     @property
     def is_reached(self) -> bool:
         """
-        Whether every member obeys, and no covered partition is delivered.
+        Whether every member obeys, and no record of a covered partition is delivered.
 
         Scopes that cover no partition do not count as quiet if the group has members.
         """
@@ -382,7 +382,7 @@ class Quietness:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the group, for scopes that are those of the group's holds."""
+        """The verdict on the group; the scopes must be those of the group's holds."""
         flowing = [
             one for one in self.not_quiet.values() if one.answer is Answer.FLOWING
         ]
@@ -810,7 +810,7 @@ class View:
 
     @property
     def flowing(self) -> tuple[str, ...]:
-        """The names of held partitions that are still delivered."""
+        """The names of held partitions whose records are still delivered."""
         held = self.held
         return tuple(one.name for one in held if one.verdict.level is Level.ALARM)
 
@@ -825,7 +825,7 @@ class View:
         return Coverage(self.holds)
 
     def row(self, tp: TopicPartition) -> Row:
-        """Determine whether a partition is delivered; return its row with the verdict."""
+        """Return a partition's row, which shows whether its records are delivered."""
         answer, member, why = self._delivery(tp)
         row = Row(
             tp=tp,
@@ -873,7 +873,7 @@ class View:
         return Answer.UNOWNED, None, ""
 
     def _by_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
-        """Return whether this owner delivers the partition, and why."""
+        """Return whether this owner delivers the partition's records, and why."""
         sentence = one.verdict.sentence
         if one.report is None or one.is_lost:
             return self._by_silent_owner(tp, one)
@@ -930,7 +930,7 @@ class View:
     # ------------------------------------------------------------ the group
 
     def quietness(self, scopes: Iterable[Covering]) -> Quietness:
-        """Return how far the group has come in being quiet on scopes."""
+        """Return which members, and which partitions in the scopes, are not quiet yet."""
         wanted = covered(scopes, self.rows)
         not_quiet = {tp: self.rows[tp] for tp in wanted if not self.rows[tp].is_good}
         there = [
@@ -998,7 +998,7 @@ def headline(views: Sequence[View]) -> tuple[Level, str]:
 
 
 def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
-    """Return the member, with a changed verdict if it has left or owns one of ``alarms``."""
+    """Return the member; its verdict changes if it left or owns a partition in ``alarms``."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
     if alarms.isdisjoint(one.owned):

@@ -86,7 +86,7 @@ class Reset:
     texts: tuple[tuple[str, int, str], ...] = ()
 
     def typed(self) -> dict[tuple[str, int], str]:
-        """Return the target that was typed for each partition, where it is known."""
+        """Return the text that an operator typed as each partition's target, where known."""
         if self.asked:
             return {(topic, number): self.asked for topic, number, _ in self.to}
         return {(topic, number): one for topic, number, one in self.texts}

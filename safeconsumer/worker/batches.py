@@ -22,7 +22,7 @@ from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 class Ticket:
     """
-    Tracks a task from its hand-out until each of its records has an answer.
+    Tracks a task that was handed out, until each of its records has an answer.
 
     Any thread may use it.
 
@@ -113,7 +113,7 @@ class Ticket:
         *,
         is_suspect: bool = False,
     ) -> None:
-        # The hand-out keeps the ticket, so the ticket must not keep its errors alive.
+        # A HandOut still refers to this ticket, so the ticket must drop its errors.
         self._failed.clear()
         task = self.task
         finished = [index for index in task.indexes if task.records[index] is None]
@@ -133,9 +133,9 @@ class Batch:
     Records of one partition, in order; the program must report a result for each one.
 
     The program must report one result for each record, by :meth:`done` or :meth:`fail`,
-    from any thread and in any order. Until a record has its result, no later offset is
-    committed. If a batch is garbage-collected before every record has a result, the
-    pump stops with :class:`~safeconsumer.errors.UnansweredBatchError`.
+    from any thread and in any order. Until the result of a record is reported, no later
+    offset is committed. If a batch is garbage-collected before every record has a
+    result, the pump stops with :class:`~safeconsumer.errors.UnansweredBatchError`.
 
     Attributes:
         partition: the partition of the records.
@@ -294,7 +294,7 @@ class HandOut:
         self.begun.set()
 
     def wait_ready(self, _seconds: float) -> bool:
-        """Return True, because a hand-out is ready immediately."""
+        """Return True, because a pump has no lifespan to wait for."""
         return True
 
     def recall(self) -> None:

@@ -85,7 +85,8 @@ class Brakes:
 
         Args:
             is_draining: whether all partitions must be held.
-            floorless: partitions whose records must not be handed out yet.
+            floorless: partitions without a committed offset from which their records
+                can be read again; these records must not be handed out yet.
         """
         self._count()
         self._is_throttled = self._is_full()
@@ -216,8 +217,8 @@ class Brakes:
         """
         Return how many records the next poll may return.
 
-        While everything is held, the result is the room at the low mark, because the
-        hold is lifted at that mark, possibly during the poll.
+        While everything is held, the number is computed for the load ``Marks.low``,
+        because the hold is lifted at that load, possibly during the poll.
         """
         load = self._marks.low if self._is_throttled else self._kept.load
         return max(1, min(self._credit(load), self._most()))
@@ -232,7 +233,7 @@ class Brakes:
         return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return the given records, cut to the number that may be kept now."""
+        """Return the first of the given records, as many as may be kept now."""
         free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 
@@ -263,7 +264,7 @@ class Brakes:
 
     def stalled_since(self) -> float | None:
         """
-        Return since when no record has been completed, if there is no room for more.
+        Return the time since which no record was completed, if the limits are reached.
 
         Any thread may call this.
 

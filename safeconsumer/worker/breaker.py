@@ -67,7 +67,7 @@ class Breaker:
 
 
 @define(eq=False)
-class FailureRow:
+class FailureSeries:
     """
     A series of consecutive failures of a topic; a success ends the series.
 

@@ -53,7 +53,7 @@ class MakesBlocks(Protocol):
     """Makes a context manager around each handler call, as the handler journal does."""
 
     def block(self, given: Any, context: Context) -> AbstractContextManager[Any]:  # noqa: ANN401 - records
-        """Return the context manager around a call with these records."""
+        """Return the context manager that wraps a call with these records."""
 
 
 class MakesSpans(MakesBlocks, Protocol):
@@ -236,7 +236,7 @@ def call_each(
         else:
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is the record's failure
-        # The task knows the finished records, even if an exception came between two lines.
+        # The task counts finished records correctly, wherever the error was raised.
         count = task.done()
         before, now = now, clock()
         # No variable keeps the error after the return. The traceback of the error
@@ -298,7 +298,7 @@ def failure_of(error: BaseException) -> BaseException:
 
 def refuse_unfinished(answer: object) -> None:
     """
-    Refuse a return value of a handler or sink that is a sign of unfinished work.
+    Refuse a handler's or sink's return value if it shows that work is unfinished.
 
     Raises:
         HandlersCannotRunError: the value is a coroutine, a generator, or another

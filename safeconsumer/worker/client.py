@@ -148,11 +148,11 @@ class ConsumerClient:
 
     def reads_on(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Return whether reading has reached an offset, without a seek or reset beyond it.
+        Return whether the position has reached an offset and was not moved beyond it.
 
-        A seek or reset counts until a record has been polled from its target. The
-        position may be past the offset, also because the offsets in between have no
-        records.
+        A seek or reset to a later offset makes the result False until a record has been
+        polled from its target. The position may be past the offset, for example because
+        the offsets in between have no records.
         """
         position, moved = self.membership.position(tp), self.membership.moved_to(tp)
         if position is None or position < offset:

@@ -60,7 +60,7 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
             return Outcome(task=task, left=task.indexes)
         error = acknowledgement(sink(record, failure)).result()
     except BaseException as raised:  # noqa: BLE001 - the sink may raise anything
-        # No variable keeps the error after the return, see call_each().
+        # No variable keeps the error after the return; see call_each().
         return Outcome(task=task, failed=[(index, failure_of(raised))])
     finally:
         slot.task = None

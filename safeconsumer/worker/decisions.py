@@ -76,7 +76,7 @@ class Decisions:
 
     def turn(self) -> float:
         """
-        Let lanes continue whose delay is over. Only the polling thread may call this.
+        Resume the lanes whose delay is over. Only the polling thread may call this.
 
         Return the seconds until the next lane is due.
         """
@@ -226,7 +226,7 @@ class Decisions:
         """Return whether the epoch has no record that is running or could start."""
         if epoch is None or not epoch.records:
             return True
-        if epoch.running:  # a shared lane may be empty or waiting while tasks are out
+        if epoch.running:  # a shared lane may be empty or waiting while tasks run
             return False
         with self._kept.lock:
             return not any(lane.state in _MOVING for lane in epoch.all_lanes())
@@ -237,8 +237,8 @@ class Decisions:
     def fatal(self) -> BaseException | None:
         """The error that must stop the worker, or None. Do not read this under the lock."""
         made = self._fatal
-        # Building the message calls ``repr`` of foreign errors, so the message is not
-        # built under the lock.
+        # Building the message calls ``repr`` of errors from outside this package, so
+        # the message is not built under the lock.
         if isinstance(made, partial):
             made = self._fatal = made()
         return made
@@ -289,7 +289,7 @@ class Decisions:
         records: int = 1,
     ) -> None:
         """
-        Delay a failed record or give it up; then let its lane wait or continue.
+        Delay a failed record or give up on it; then let its lane wait or continue.
 
         Args:
             lane: the lane whose first record is the failed one.

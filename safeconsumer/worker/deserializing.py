@@ -95,7 +95,7 @@ class Readers:
     The deserializers of a consumer for keys and for values; each may be None.
 
     Raises:
-        WorkerSettingError: a deserializer cannot be called with data.
+        WorkerSettingError: a deserializer does not accept one argument, the data.
     """
 
     key: Any
@@ -153,7 +153,7 @@ class Readers:
         self, records: Sequence[Any], _context: object
     ) -> Iterator[list[Any]]:
         """
-        Yield to a handler's call the records of a batch that can be deserialized.
+        Yield the records of a batch that can be deserialized, for a handler's call.
 
         Raises:
             BatchFailure: some records cannot be deserialized, or the handler has raised

@@ -4,8 +4,8 @@ from bisect import bisect_left
 
 from attrs import frozen
 
-# Upper bounds in seconds, for fast handlers that only compute as well as for handlers
-# that wait.
+# Upper bounds of durations, in seconds. The small ones are for handlers that only
+# compute, and the large ones for handlers that wait.
 BOUNDS = (0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 

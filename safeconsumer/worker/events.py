@@ -114,7 +114,7 @@ class WorkDrained(WorkerEvent):
         reason: ``rebalance``, ``revoked`` or ``stop``.
         uncommitted: partitions with completed records that are not committed; the next
             owners handle these records again. Empty if the reason is ``stop``, because
-            the commit follows later then.
+            in that case the commit is made later.
         floorless: those of the uncommitted partitions that have no valid committed
             offset at all. The next owners start where ``auto_offset_reset`` says, which
             may skip records.
@@ -184,15 +184,15 @@ class RecordRetried(WorkerEvent):
 
 class WorkPaused(WorkerEvent):
     """
-    A handler requested a pause, after which its record comes first, like a new one.
+    A handler requested a pause; afterwards its record comes first, as if it were new.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
         attempt: the number of the attempt, from 1; it is not counted, so the next
             attempt has the same number.
-        scope: the paused scope: ``key``, or a scope such as ``orders:3``, ``orders`` or
-            ``@all``, which a hold of ``worker:outage`` covers.
+        scope: the paused scope: ``key``, or the scope of a hold that ``worker:outage``
+            owns, such as ``orders:3``, ``orders`` or ``@all``.
         seconds: the length of the pause; longer than requested if another pause of the
             same scope lasts longer.
         reason: the reason that the handler gave; None if it gave none.
@@ -270,7 +270,7 @@ class RecordExhausted(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: the number of attempts that the worker made at the record.
+        attempt: the number of attempts to process the record.
         error: the exception of the last attempt.
         then: what the worker does next: ``dead_letter``, ``stop``, ``skip`` or
             ``block``.
@@ -362,8 +362,7 @@ class HandlerStalled(WorkerEvent):
         seconds: the time since the call began, or since the batch's last answer.
         stack: the stack of the call, innermost call last; None for a batch of a
             ``Pump``, and if the stack cannot be read, as in another process.
-        is_letter: whether the stalled call is one of ``dead_letter``, not of the
-            handler.
+        is_letter: whether ``dead_letter`` has stalled, not the handler.
     """
 
     __match_args__ = ("partition", "offset", "seconds")

@@ -3,17 +3,17 @@ Finds the decisive exception in an ExceptionGroup that a handler raised.
 
 ``asyncio.TaskGroup`` and anyio raise a group even for a single error. A control
 exception means the same in a group as alone. If a group has several exceptions, only
-one of them counts. It is chosen by the first of these rules that applies:
+one of them is used. It is chosen by the first of these rules that applies:
 
 1. An exception that is not an ``Exception``, such as ``SystemExit``; after these a
    :class:`HandlersCannotRunError`.
 2. :class:`StopWorker`.
-3. :class:`Pause`; of several pauses the widest, and of equally wide ones the longest.
+3. :class:`Pause`; of several pauses the one with the widest scope, then the longest.
 4. :class:`RetryLater`; of several delays the longest.
 5. :class:`Reject`.
 
-A :class:`BatchFailure` counts only if the group has no other error; otherwise it is not
-known which records are done. Any other group is a failure.
+A :class:`BatchFailure` is used only if the group has no other error; otherwise it is
+not known which records are done. Any other group is a failure.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from safeconsumer.worker.handlers import (
 )
 
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
-_SCOPES = ("key", "partition", "topic", "all")  # in order of width
+_SCOPES = ("key", "partition", "topic", "all")  # from narrow to wide
 
 
 def deciding_error(error: BaseException) -> BaseException:

@@ -25,8 +25,9 @@ class WorkerControl(Exception):  # noqa: N818 - control, not errors
     These exceptions keep their meaning in an ExceptionGroup, such as one that
     ``asyncio.TaskGroup`` raises. Of several exceptions in a group, :class:`StopWorker`
     takes precedence over :class:`Pause`, then :class:`RetryLater`, then
-    :class:`Reject`, and each of these over a failure. Of several pauses the widest and
-    then the longest counts, and of several delays the longest.
+    :class:`Reject`, and each of these over a failure. Of several pauses, the one with
+    the widest scope applies, and the longest of these; of several delays, the longest
+    applies.
     """
 
 
@@ -81,7 +82,7 @@ class Pause(WorkerControl):
     """
 
     _held_for = 0.0  # seconds for which another pause holds this scope
-    _is_for_error = False  # a pause from another process has lost its cause
+    _is_for_error = False  # pickling a pause removes its cause
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ def are_errors(errors: object) -> bool:
 @define(eq=False, repr=False)
 class Context:
     """
-    Describes a call of a handler; all calls of one hand-over share a context.
+    Describes a handler's call; records that are handed over together share a context.
 
     Attributes:
         partition: the partition of the records.

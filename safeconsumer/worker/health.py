@@ -105,8 +105,8 @@ class Stats:
             partition whose first offset is not committed yet counts as 0, because none
             of its records is handled before that commit.
         lag: the number of records held in memory, plus the offsets that are not polled
-            yet, as of the last fetches. The lag is None as long as some partition was
-            never fetched, or is held, because its new records are not known then. The
+            yet, as of the last fetches. The lag is None while some partition has never
+            been fetched, or is held, because its new records are then unknown. The
             worker's own backpressure does not count as such a hold.
         pauses: the number of pauses that handlers requested.
         breaker_opened: how many times a breaker has stopped a topic.
@@ -119,8 +119,8 @@ class Stats:
             ``worker:breaker`` and ``worker:unreadable``, the total seconds for which it
             has held some partition.
         handler_seconds: the durations of handler calls per record, failed records
-            included. Each of several records that were handed over together counts with
-            the mean duration.
+            included. If several records were handed over together, each of them counts
+            with their mean duration.
         poll_gap: the longest time between two polls, in seconds, drains excluded.
         last_poll_at: when the loop last polled, in seconds since the epoch; None if the
             loop has not started, or has stopped on request and without an error.
@@ -181,7 +181,7 @@ def snapshot(  # noqa: PLR0913 - one for each source of numbers
         state: the worker's state.
         engine: the worker's loop.
         decisions: the worker's decisions about results.
-        lag: the number of offsets that were not polled yet; None if unknown.
+        lag: the number of offsets that have not been polled yet; None if unknown.
         alarms: the number of events of level warning or error, by event name.
         hook_failures: the number of exceptions of event hooks and of the tracer.
         last_poll_at: the time at which the loop last polled.
@@ -279,9 +279,9 @@ def examine(
     Args:
         engine: the worker's loop.
         slots: the slots in which handlers run, and the slots of a pump's batches.
-        age: the limit in seconds for a handler's call or a batch's answer, for a failed
-            record that blocks, and for the time without a completed record while there
-            is no room for more records.
+        age: the limit in seconds for each of these: a handler's call, the wait for a
+            batch's answer, the time for which a failed record blocks, and the time
+            without a completed record while there is no room for more records.
         problems: other problems of the worker, such as topics that a breaker has
             stopped.
     """
@@ -337,7 +337,7 @@ def stalled(
 
 
 def is_at(slot: Slot, task: Task, index: int) -> bool:
-    """Return whether a slot still works on a record; its thread may go on at any time."""
+    """Return whether a slot still works on a record; this may change at any time."""
     return slot.task is task and slot.index == index
 
 

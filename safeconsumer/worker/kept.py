@@ -124,7 +124,7 @@ class KeptRecords:
         return epoch
 
     def number_of(self, tp: TopicPartition, ownership: object) -> int:
-        """Return an ownership's number; the numbers of a partition's ownerships rise."""
+        """Return an ownership's number; a partition's next ownership gets a higher one."""
         with self.lock:
             last, number = self._numbered.get(tp, (None, 0))
             if last is not ownership:
@@ -265,7 +265,7 @@ class KeptRecords:
 
     def blocking(self) -> list[tuple[TopicPartition, int, float]]:
         """
-        Return partition, offset and time of each record that blocks as a final failure.
+        List partition, offset and time of each record that failed for good and blocks.
 
         The result excludes records whose next step, such as a dead letter, a hold
         prevents.

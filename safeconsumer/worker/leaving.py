@@ -85,7 +85,7 @@ class Commits:
             epoch.committed = min(start, read_from)
 
     def restart(self, epoch: Epoch) -> None:
-        """Continue an epoch from its reset position; a commit as the new floor is now due."""
+        """Continue an epoch from its reset position; a commit of that position is now due."""
         epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
@@ -103,7 +103,7 @@ class Commits:
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
-        """Return whether a valid committed offset exists from which to repeat the epoch."""
+        """Return whether the epoch can be read again from a valid committed offset."""
         return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
@@ -309,7 +309,7 @@ class Departures:
     stops. Only the polling thread may use this class.
 
     Attributes:
-        work: decides about the results of the records.
+        work: processes the results of the records.
         dropped: the number of dropped records, by reason.
     """
 
@@ -353,12 +353,12 @@ class Departures:
 
     @property
     def is_busy(self) -> bool:
-        """Whether some tasks that the current wait is for have not returned yet."""
+        """Whether the current wait is for tasks that have not returned yet."""
         has_left = self._is_stopping and bool(self._kept.left_behind)
         return has_left or any(epoch.tasks for epoch in self._leaving())
 
     def running(self) -> int:
-        """Return the number of unfinished records for which the current wait waits."""
+        """Return the number of unfinished records that the worker currently waits for."""
         leaving = self._leaving()
         with self._kept.lock:
             running = sum(epoch.running for epoch in leaving)
@@ -366,7 +366,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # Returns the epochs for whose running work the current wait waits.
+        # Returns the epochs whose running records the worker currently waits for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -401,7 +401,7 @@ class Departures:
             self._report_leaving(self._kept.epochs.values())
         self.drop(tuple(self._kept.epochs.values()), LOST)
         self._revoked = []
-        if not self._is_stopping:  # a wait before the stop continues
+        if not self._is_stopping:  # the wait of a stopping worker continues
             self._waiting = None
             self._may_join = True
 
@@ -533,7 +533,7 @@ class Departures:
         if reason == REVOKED:
             # The group has already assigned the partitions to their next owners, so the
             # wait for running records is short; the next owners can repeat these. But
-            # without a floor a next owner does not know where to start, so the commit
+            # without a floor the next owner does not know where to start, so the commit
             # may take all of the time.
             for_handlers = min(COOPERATIVE_DRAIN, seconds)
         self._waiting = _Wait(now, now + for_handlers, now + seconds, reason)

@@ -26,7 +26,7 @@ def letter_parts(
     failure: Failure,
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
-    """Return the value and headers of the letter for a record that failed in a group."""
+    """Return the value and headers of a failed record's letter."""
     value, headers = _without_nulls(record)
     headers += [
         (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
@@ -88,13 +88,13 @@ class Letter:
         attempts: the number of attempts, counted like ``Context.attempt``.
         exception: the class of the last exception, with its module.
         message: the message of the last exception.
-        stack: the last frames of the exception's traceback; None if the letter had to
-            be brief.
+        stack: the last frames of the exception's traceback; None if the letter would
+            otherwise have been too large.
         key: the key of the failed record.
         value: the value of the failed record.
         headers: the headers of the failed record, with empty values in place of null.
         null_headers: the names of the headers that were null, separated by commas, and
-            cut if too long; empty if no header was null.
+            shortened if too long; empty if no header was null.
     """
 
     record: Any
@@ -129,7 +129,7 @@ def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     Return the letter in a record of a dead-letter topic, with key and value as bytes.
 
     The letter's headers come after the headers of the failed record. The failed record
-    may itself have been a letter, so the last header of each name counts.
+    may itself have been a letter, so the last header of each name is used.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)

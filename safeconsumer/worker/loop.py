@@ -409,8 +409,9 @@ class Engine:
 
     def _refetch_polled(self) -> None:
         # A subclass's poll may take records, and poll again in the same call. If the
-        # second poll raises, nobody has the records of the first one. Offsets without a
-        # record stay passed, because an unreadable batch may follow them.
+        # second poll raises, nobody has the records of the first one. A position that
+        # has only passed offsets without records is not moved back, because an
+        # unreadable batch may follow them.
         for tp, ownership in self._group.owned().items():
             before, _, takes, _ = self._before_poll.get(tp, _NO_PLACE)
             start, position = (

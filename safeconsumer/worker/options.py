@@ -37,8 +37,8 @@ from safeconsumer.worker.settings import (
     Retry,
     Tracing,
     check_callable,
-    refuse_circle,
     refuse_class,
+    refuse_loop,
 )
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def build(options: Options, client: ConsumerClient, runtime: Runtime) -> WorkerP
         WorkerSettingError: a setting is invalid.
         MissingExtraError: ``trace`` is set, and OpenTelemetry's API is not installed.
     """
-    refuse_circle(client.membership.consumed.has, options.dead_letter)
+    refuse_loop(client.membership.consumed.has, options.dead_letter)
     config = options.consumer.config
     emit = Emitter(
         options.on_event,

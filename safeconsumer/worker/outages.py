@@ -9,7 +9,7 @@ from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.hold import BREAKER, OUTAGE, end_of
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic, partition_text
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.breaker import Breaker, FailureRow
+from safeconsumer.worker.breaker import Breaker, FailureSeries
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
 from safeconsumer.worker.partition import Outcome, Task
@@ -48,13 +48,13 @@ class Outages:
     is always read from the ledger, never remembered. A breaker counts consecutive
     failures. Its hold works like one that a handler requests: after its expiry the
     record that failed last is tried first. If a user lifts the hold, the breaker closes
-    immediately. It does not wait for a result that may come after the hold would have
-    expired. A breaker that was closed this way opens again at the first failure;
-    otherwise a record that has used its attempts would be given up during the outage.
+    immediately. It does not wait for the next result, which may come after the hold
+    would have expired. A breaker that was closed this way opens again at the first
+    failure; otherwise a record without attempts left would fail for good in the outage.
 
     Attributes:
         pauses: the number of pauses that handlers requested.
-        opened: how many times a breaker has opened and its hold could be placed.
+        opened: how many times a breaker has opened and placed its hold.
     """
 
     _queue: Queue
@@ -63,12 +63,17 @@ class Outages:
     _breaker: Breaker | None
     pauses: int = 0
     opened: int = 0
-    _rows: dict[str, FailureRow] = field(factory=dict)
+    _rows: dict[str, FailureSeries] = field(factory=dict)
 
     # ------------------------------------------------------------ results
 
     def decide(self, outcome: Outcome) -> Outcome:
-        """Place an outcome's holds; return it with adapted failures. Hold no lock."""
+        """
+        Place an outcome's holds, and return the outcome; the caller must hold no lock.
+
+        In the result, an ``OutageFailure`` replaces each failure of an outage, and an
+        error replaces a pause that is invalid or could not be placed.
+        """
         task = outcome.task
         if self._breaker is None and not outcome.failed:
             return outcome  # the usual case
@@ -154,7 +159,7 @@ class Outages:
             row = None
         if not error:
             return 0.0, False
-        row = self._rows[topic] = FailureRow() if row is None else row
+        row = self._rows[topic] = FailureSeries() if row is None else row
         row.count += 1
         if row.count < self._breaker.failures:
             return 0.0, False
@@ -204,12 +209,12 @@ class Outages:
                 if not self._seconds_left(topic) and self._queue.clock() < row.until:
                     self._lifted(topic)
 
-    def _lifted(self, topic: str) -> FailureRow:
+    def _lifted(self, topic: str) -> FailureSeries:
         # Closes the breaker, and sets its count so that the next failure opens it again;
         # a success resets the count.
         assert self._breaker is not None  # noqa: S101 - there is a row
         self._close(topic, is_lifted=True)
-        row = self._rows[topic] = FailureRow(count=self._breaker.failures - 1)
+        row = self._rows[topic] = FailureSeries(count=self._breaker.failures - 1)
         return row
 
     def _hold(self, topic: str, seconds: float) -> bool:
@@ -256,7 +261,7 @@ class Outages:
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
         )
 
-    def held_topics(self) -> dict[str, FailureRow]:
+    def held_topics(self) -> dict[str, FailureSeries]:
         """
         Return the topics that the breaker holds or retries. The caller holds the lock.
 

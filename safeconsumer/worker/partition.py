@@ -60,7 +60,7 @@ class LaneState(enum.Enum):
     AHEAD     the watermark: its first record is         ``Queue.resume_main``, and
               ``Limits.span`` beyond it                  ``Queue.put_back``
     RUNNING   a task with records of its key, or of      ``Queue.requeue``, once
-              its partition; it may be one of an         that task is back
+              its partition; the task may belong to an   that task is back
               ownership that has ended
     FAILED    the next attempt at its first record; for  ``Queue.turn``
               ever, if that record blocks it, or has
@@ -316,7 +316,7 @@ class Epoch:
         Update the pace with the mean duration of a hand-over's records.
 
         The estimate falls quickly and rises slowly. A thread that had to wait for the
-        GIL looks slow, and to use more threads would only make it wait longer.
+        GIL looks slow, and more threads would only make it wait longer.
         """
         weight = 0.9 if seconds < self.pace else 0.1
         self.pace += weight * (seconds - self.pace)
@@ -344,13 +344,11 @@ class Epoch:
         Return the ordinal after the last record that a handler has begun.
 
         Args:
-            at_once: the number of a failed lane's records that are delivered again
-                together.
+            at_once: how many records of a failed lane are delivered again together.
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
-            # If a lane waits after a failure, a handler has already begun its first
-            # records.
+            # A handler has already begun the first records of a failed lane.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
                 kept = 1  # a failed record is delivered again alone
@@ -361,7 +359,7 @@ class Epoch:
         return end
 
     def cut(self, end: int) -> int:
-        """Drop unbegun records, from ordinal ``end`` on; return the offset of the first."""
+        """Drop the records from ordinal ``end`` on; return the offset of the first one."""
         for lane in self.all_lanes():
             lane.cut(end)
         return self.progress.cut(end)
@@ -448,7 +446,7 @@ class Outcome:
         task: the task.
         finished: indexes of the records that are done, and marked complete in the task.
         failed: indexes of failed records, with their errors.
-        left: indexes of records that no handler has begun.
+        left: indexes of records whose handling has not begun.
         seconds: the duration of the whole task.
         failing: the part of that duration that was spent in failed calls.
         is_suspect: whether several records failed together, so that any of them may be

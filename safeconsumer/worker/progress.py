@@ -48,7 +48,7 @@ class Watermark:
 
 class Progress:
     """
-    Tracks the records of one ownership, from the first unreleased record on.
+    Tracks the records of one ownership, from the first one that is not released.
 
     Each record is identified by its ordinal, the number of records admitted before it.
     A record is released when its task returns. Until then the handler marks the record
@@ -147,7 +147,7 @@ class Progress:
         return self._sizes[ordinal - self._first]
 
     def cut(self, end: int) -> int:
-        """Drop unbegun records, from ordinal ``end`` on; return the offset of the first."""
+        """Drop the records from ordinal ``end`` on; return the offset of the first one."""
         at, record = end - self._first, self.record(end)
         self._end = Watermark(record.offset, _epoch_of(record))
         del self._records[at:], self._sizes[at:], self._done[at:]

@@ -55,8 +55,8 @@ class Policy:
 
 # Seconds that a hand-over should take if several threads could share its records.
 SHARED_SECONDS = 0.001
-# If a record takes fewer seconds than this, its handler mostly computes. No additional
-# thread is woken then, because two computing threads slow each other down.
+# If a record takes fewer seconds than this, its handler hardly waits for anything. No
+# additional thread is woken then, because two computing threads slow each other down.
 WORTH_WAKING = 0.00002
 # The keys of a task if all records of a partition are handled one after the other.
 _WHOLE: Mapping[object, None] = {None: None}
@@ -134,7 +134,7 @@ class Queue:
             self._announce_letters()
 
     def obey_for(self, epoch: Epoch) -> None:
-        """Apply the current holds to an epoch that gets records, because it may be new."""
+        """Apply the current holds to an epoch, which may be new, before it gets records."""
         self.obey_if_changed()
         with self.kept.lock:
             if self._obeyed is not None and not epoch.is_closed:
@@ -201,7 +201,7 @@ class Queue:
 
     def turn(self) -> float:
         """
-        Let the lanes continue whose delay is over.
+        Resume the lanes whose delay is over.
 
         Return the seconds until the next lane is due.
         """
@@ -280,7 +280,7 @@ class Queue:
         ready = self.ready
         while ready and not self._is_halted:
             epoch = ready.first
-            if epoch.is_held or not epoch.ready:  # if it has no lane, it is closed
+            if epoch.is_held or not epoch.ready:  # without a ready lane it is closed
                 ready.set_aside(epoch)
                 continue
             task = self._first_task(ready.take())
@@ -362,7 +362,7 @@ class Queue:
         return task
 
     def is_shared(self, lane: Lane) -> bool:
-        """Return whether a lane continues while some of its tasks are out."""
+        """Return whether a lane continues while some of its tasks are running."""
         return self.order is not Order.PARTITION and lane is lane.epoch.main
 
     # ------------------------------------------------------------ by key
@@ -479,7 +479,7 @@ class Queue:
     # ------------------------------------------------------------ returned tasks
 
     def task_returned(self, task: Task) -> None:
-        """Let lanes continue that waited for a returned task of a closed epoch."""
+        """Resume the lanes that waited for a returned task of a closed epoch."""
         epoch = self.kept.task_returned(task)
         if epoch is None or not task.keys:
             return
@@ -551,7 +551,7 @@ class Queue:
         lane.state = LaneState.FAILED
 
     def resume_main(self, epoch: Epoch) -> None:
-        """Let the main lane continue if it is within the span, or its batch is due."""
+        """Let the main lane continue if ``Limits.span`` allows it, or if its batch is due."""
         main = epoch.main
         if main.state is LaneState.AHEAD and main.fresh.start < epoch.allow(
             self.policy.span
@@ -624,7 +624,7 @@ class Queue:
         self._idle_threads.pop()
 
 
-# The states that a shared lane leaves when records are put back into it.
+# If records are put back into a shared lane in one of these states, it becomes READY.
 _WAITS_FOR_RECORDS = frozenset({LaneState.IDLE, LaneState.AHEAD})
 
 

@@ -38,7 +38,7 @@ def check_waits(first: float, factor: float, most: float) -> None:
 
 
 def longer_wait(before: int, first: float, factor: float, most: float) -> float:
-    """Return the seconds of a wait after ``before`` earlier waits."""
+    """Return the seconds of the next wait, after ``before`` earlier waits."""
     wait = first
     for _ in range(before):
         if wait >= most or factor == 1:
@@ -120,7 +120,7 @@ class FailureRatio:
 
     def exceeds(self, max_ratio: float | None) -> str | None:
         """
-        Return how the ratio exceeds the maximum, as text, or None if it does not.
+        Return a text that says how the ratio exceeds the maximum; None if it does not.
 
         As long as no record has succeeded, a few dead letters already exceed the
         maximum.

@@ -111,7 +111,7 @@ class DeadLetter:
 
     A letter that is not acknowledged is sent again, with the waits of ``Retry`` in
     between, and never dropped; meanwhile its record blocks its lane. The worker sends
-    the letter again only after the producer has given up the previous one, as
+    the letter again only after the producer has given up on the previous one, as
     KafkaProducer does after ``delivery_timeout_ms``. Otherwise both letters might
     arrive. For a record that can never be written, such as one larger than the
     producer's ``max_request_size``, the policy ``on_exhausted`` applies.
@@ -182,7 +182,7 @@ def _check_producer(config: dict[str, Any]) -> None:
         )
 
 
-def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
+def refuse_loop(consumes: Callable[[str], bool], dead_letter: object) -> None:
     """
     Refuse a dead-letter topic that the same consumer consumes.
 

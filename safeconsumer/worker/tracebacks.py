@@ -16,9 +16,9 @@ CHAIN_BYTES = 16_384
 # kept.
 _FRAMES = 8
 _STACK_BYTES = 4_096
-# The maximum number of calls in the traceback of a record's error; of a longer one, the
-# first and the last calls are kept, half of the number each. A call takes about 160
-# bytes as text, so about as many calls fit into a log line.
+# The maximum number of calls in the traceback of a record's error. A longer traceback
+# keeps its first and its last calls, half of the number each. A call takes about 160
+# bytes as text, so about 100 calls fit into a log line.
 CALLS = 100
 
 
@@ -58,7 +58,7 @@ def stack(error: BaseException) -> str:
 
 def _frames(error: BaseException) -> list[str]:
     # Python before 3.13 uses its parser to place the carets below a line. The parser
-    # raises SystemError if several threads use it in turns.
+    # may raise SystemError if several threads use it at the same time.
     try:
         return traceback.format_tb(error.__traceback__)
     except Exception:  # noqa: BLE001 - loading the source may fail, too
@@ -72,8 +72,8 @@ def _frames(error: BaseException) -> list[str]:
 # Before Python 3.13, clearing the frame of a suspended generator or coroutine ends the
 # generator or coroutine. This matters because an error may come from a task that has
 # caught the error and continues. A suspended frame is at a yield instruction, as
-# CPython's own _PyGen_yf() checks. A frame into which an exception was thrown, such as
-# a cancellation, is at a yield, too, and is not cleared either.
+# CPython's own _PyGen_yf() checks. A frame is still at the yield after an exception,
+# such as a cancellation, was thrown into it, so such a frame is not cleared either.
 _CAN_WAIT = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ENDS_IF_CLEARED = sys.version_info < (3, 13)
 _YIELD = opmap["YIELD_VALUE"]
@@ -113,10 +113,10 @@ def _clear(frame: FrameType) -> bool:
 
 class KeptErrors:
     """
-    Clears the local variables in kept errors' tracebacks, also when calls end later.
+    Clears the local variables in kept errors' tracebacks, also of calls that end later.
 
     A program that reports an error to a pump is usually still in the call that caught
-    the error, and whose variables refer to the batch. Keeping the frames of running
+    the error, and the call's variables refer to the batch. Keeping frames of running
     calls costs little, because few calls run at a time. Any thread may call this.
     """
 
@@ -140,9 +140,9 @@ class KeptErrors:
         """
         Stop keeping frames.
 
-        A variable in the program's own calls refers to the worker, and after the last
-        turn no frame is cleared. Kept frames would therefore be cyclic garbage, which
-        only the garbage collector finds.
+        A variable in the program's own calls refers to the worker, and kept frames are
+        cleared only while the worker's loop runs. After that they would be cyclic
+        garbage, which only the garbage collector finds.
         """
         self._is_closed = True
         self._running.clear()

@@ -194,9 +194,9 @@ def _ambient() -> contexts.Context:
 
 
 def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  # noqa: ANN401 - upstream's record
-    # Returns the trace context that a record's sender put into the headers. Of two
-    # headers with the same name the last one counts, because it is newer. A header that
-    # is not text cannot contain a context.
+    # Returns the trace context that a record's sender put into the headers. If several
+    # headers have the same name, the last one is used, because it is newest. A header
+    # that is not text cannot contain a context.
     if not record.headers:
         return here
     texts = {

@@ -42,7 +42,7 @@ class Turns:
         self._line.pop(epoch, None)
 
     def bring_back(self, epoch: Epoch) -> bool:
-        """Put a set-aside partition in front; False if it is in line or has no ready lane."""
+        """Put a partition at the front; False if it is in the line or has no ready lane."""
         if not epoch.ready or epoch in self._line:
             return False
         self.go_first(epoch)

@@ -17,8 +17,7 @@ from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
 from safeconsumer.worker.tracebacks import shown
 
-# Seconds between two fetches of a batch, at least, if ``Retry`` does not determine
-# them.
+# The minimum seconds between two fetches of a batch whose retries are used up.
 _RETRY_SECONDS = 1.0
 
 
@@ -29,14 +28,14 @@ class Unreadable:
 
     Only the polling thread may use this class.
 
-    After the hold expires, like a handler's pause, the batch is fetched again, as many
-    times as a failed record is tried. After that, ``on_exhausted`` applies. ``stop``
-    stops the worker once all records before the batch are done. ``skip`` skips the
-    batch's offsets one by one, because only the header of the unreadable batch shows
-    how many there are. ``block`` fetches the batch again every ``Retry.most`` seconds;
-    so does ``skip`` if the broker cannot read its log, because it is not known then
-    whether the records are corrupt. Other partitions, and records before the batch, are
-    processed as usual.
+    When the hold has expired, the batch is fetched again. It is fetched as many times
+    as a failed record is tried. After that, ``on_exhausted`` applies. ``stop`` stops
+    the worker once all records before the batch are done. ``skip`` skips the batch's
+    offsets one by one, because only the header of the unreadable batch shows how many
+    there are. ``block`` fetches the batch again every ``Retry.most`` seconds; so does
+    ``skip`` if the broker cannot read its log, because it is then unknown whether the
+    records are corrupt. Other partitions, and records before the batch, are processed
+    as usual.
     """
 
     _client: ConsumerClient

@@ -14,11 +14,11 @@ class Limits:
     """
     Limits the records that a worker keeps in memory, however slow its handlers are.
 
-    Partitions that have records share the room evenly, and one share stays free for
-    another partition. With the defaults each of 16 partitions keeps up to 588 records.
-    If a partition needs room, partitions that exceed their share drop records that no
-    handler has begun; these are fetched again later. Once polling has stopped, it
-    continues when half of the room is free.
+    Partitions that have records get equal shares of the limits, and one share stays
+    free for another partition. With the defaults each of 16 partitions keeps up to 588
+    records. If a partition needs room, partitions that exceed their share drop records
+    that no handler has begun; these are fetched again later. Once polling has stopped,
+    it continues when half of each limit is free.
 
     Args:
         records: the maximum number of queued and running records. It is exceeded only
@@ -64,21 +64,21 @@ class Marks:
     low: Load
 
     def is_throttled(self, load: Load, *, was: bool) -> bool:
-        """Return whether polling must stop, or must stay stopped if ``was`` is true."""
+        """Return whether polling must stop or, if it ``was`` stopped, must stay stopped."""
         if was:
             return load.records > self.low.records or load.bytes > self.low.bytes
         return load.records >= self.high.records or load.bytes >= self.high.bytes
 
 
 def marks(limits: Limits, parts: int = 1) -> Marks:
-    """Return the marks for all kept records, or for one of ``parts`` equal shares."""
+    """Return the limits' :class:`Marks`, or those of one of ``parts`` equal shares."""
     high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
     return Marks(high, Load(high.records // 2, high.bytes // 2))
 
 
 def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
     """
-    Return the marks of each partition's share, or None if fewer than two are owned.
+    Return each share's :class:`Marks`; None if fewer than two partitions are owned.
 
     Partitions with records get equal shares. One share is left for another partition,
     because the partitions whose shares are full may never finish a record.

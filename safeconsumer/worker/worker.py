@@ -34,7 +34,7 @@ from safeconsumer.worker.settings import (
     Limits,
     Retry,
     Tracing,
-    refuse_circle,
+    refuse_loop,
 )
 from safeconsumer.worker.signals import taking as taking_signals
 from safeconsumer.worker.tracebacks import shown
@@ -102,8 +102,8 @@ class Worker:
             ``executor="asyncio"``. The lifespan is entered before the first record:
             once for all threads, once in the event loop, or once in each process. A
             process must have entered it, imports included, within 60 s, or within
-            ``Limits.age`` if that is longer. The lifespan is left after the last
-            record, in what is left of the drain's time; see :class:`LifespanError`.
+            ``Limits.age`` if that is longer. The lifespan is exited after the last
+            record, within the rest of the drain's time; see :class:`LifespanError`.
         limits: how many records and bytes may be held in memory.
         retry: how often a failed record is tried, and when.
         dead_letter: the target for records that failed for good: a :class:`DeadLetter`,
@@ -356,9 +356,7 @@ class Worker:
             self._client.watch_hooks(self._emit.takeover)
             ender.start()
             self._follow_holds()
-            refuse_circle(
-                self._client.membership.consumed.has, self._options.dead_letter
-            )
+            refuse_loop(self._client.membership.consumed.has, self._options.dead_letter)
             self._client.membership.set_deserializers(None, None)
             self._client.membership.take(self._client)
             if self._client.journal is not None:
@@ -477,10 +475,10 @@ class Worker:
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
-        How many exceptions ``on_event`` raised, by its ``repr``; the first is logged.
+        How many exceptions ``on_event`` raised, by the hook's ``repr``.
 
-        Events that were never passed to the hook, because it did not return when the
-        worker stopped, count, too.
+        Only a hook's first exception is logged. Events that were never passed to the
+        hook, because it did not return when the worker stopped, count, too.
 
         The key ``trace`` counts the spans that could not be made, ended or passed on.
         ``stats()`` and the metric ``worker_hook_failures_total`` have the sum of all
@@ -561,8 +559,8 @@ class Worker:
                 return
 
     def _end_for_poller(self) -> None:
-        # The polling thread is blocked in a hook, somewhere in a turn. Each call below
-        # must therefore be safe at any point in a turn, and safe to repeat.
+        # The polling thread is blocked in a hook, at any point of the worker's loop.
+        # Each call below must therefore be safe at any such point, and safe to repeat.
         try:
             self._check_stop()
             while self._report is None and not self._is_finished():
@@ -659,7 +657,7 @@ _FORKED = (
     "this worker was made before this process was forked, and can run only in the parent: "
     "make the consumer and the worker in the process that uses them"
 )
-# Seconds between two checks whether a worker that is still starting must stop.
+# How often, in seconds, a worker that is still starting checks whether it must stop.
 _CHECK_SECONDS = 0.1
 
 

@@ -89,7 +89,7 @@ def _demo():
         yield "README.md: a row in which kafka-python does not fail"
     others = [one.name for one in SITUATIONS if not one.is_counted]
     count = _COUNTS[len(counted)]
-    sentence = f"plays these {count} cases, a killed worker and a held group"
+    sentence = f"shows these {count} cases, a killed worker and a held group"
     if others != ["worker", "group"] or sentence not in readme:
         yield f"README.md: lacks {sentence!r}, or the demo has others than {others}"
 

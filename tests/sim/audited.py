@@ -17,7 +17,7 @@ from tests.sim.meddling import elsewhere
 from tests.sim.random_logs import RandomLogs
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
-_ERRORS = {  # by request, the error code with which a broker may answer
+_ERRORS = {  # for each request type, an error code that a broker may return
     "Fetch": 6,
     "ListOffsets": 6,
     "OffsetCommit": 16,
@@ -120,7 +120,7 @@ class Program:
             self._delivered[TopicPartition(one.topic, one.partition)] = one.offset + 1
 
     def _note_move(self, event):
-        # An automatically moved position does not tell which records were delivered.
+        # An automatically moved position does not show which records were delivered.
         self._delivered.pop(getattr(event, "partition", None), None)
 
     # ------------------------------------------------------------ reading
@@ -250,7 +250,7 @@ class Program:
         offsets = {}
         for tp in partitions:
             at = self._delivered.get(tp)
-            # Retention or a cut log may have moved the position back.
+            # Retention or a truncation may have moved the position back.
             if at is not None and at <= (self.consumer.position(tp, timeout_ms=0) or 0):
                 offsets[tp] = OffsetAndMetadata(at, "", -1)
         if offsets:
@@ -523,7 +523,7 @@ EVENTS = {
     "end_transactions": 3,
     "delete_records": 1,
     "compact": 1,
-    "cut_the_log": 0.5,
+    "truncate_the_log": 0.5,
     "add_a_partition": 0.5,
     "recreate": 0.5,
     "move_leader": 1,

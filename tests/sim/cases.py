@@ -44,7 +44,7 @@ class Simulated(adapter.Adapter):
         return super().poll_limited(timeout, limit)
 
     def _may_hit(self, frame):
-        # Tasks of other threads run between two places of this thread, and the code
+        # Tasks of other threads run between two points of this thread, and the code
         # that simulates threads is not part of the client.
         world = World.current
         is_mine = world is not None and world.task is self._polling

@@ -1,9 +1,9 @@
 """
-Plays random histories of one consumer, and judges them by the program's calls.
+Runs random histories of one consumer, and judges them by the program's calls.
 
 The judge tracks the next record, the paused partitions and the content of each log; it
 shares no code with the product. When a position may have moved automatically (by a reset,
-a cut log or a new ownership), the next record tells the judge the new position.
+a truncated log or a new ownership), the next record tells the judge the new position.
 """
 
 import random
@@ -41,7 +41,7 @@ WEIGHTS = {
     "delete_records": 0.5,
     "compact": 1,
     "fail_requests": 0.5,
-    "cut_the_log": 0.5,
+    "truncate_the_log": 0.5,
     "add_a_partition": 0.3,
     "choose": 1,
     "wait": 0.5,
@@ -55,7 +55,7 @@ class History(RandomLogs):
     A consumer of one topic, its brokers, and the judge's knowledge of both.
 
     Attributes:
-        weights: the operations, each with the relative frequency of its choice.
+        weights: the operations, each with its relative frequency.
         kind: the class of the consumer.
     """
 
@@ -72,7 +72,7 @@ class History(RandomLogs):
         for tp in self.tps:
             self._append(tp, rng.choice([0, 1, 10, 40]))
         self.consumer = self._consumer()
-        # The next offset of each partition; None means that the next record decides.
+        # The next offset of each partition; None means that the next record decides it.
         self.next = dict.fromkeys(self.tps)
         self.held = {}  # the paused partitions, by scope and owner
         self.seen = 0
@@ -359,8 +359,8 @@ class History(RandomLogs):
     def _transactional(self, offset):
         return self._record(offset)
 
-    def cut_the_log(self):
-        if (tp := super().cut_the_log()) is not None:
+    def truncate_the_log(self):
+        if (tp := super().truncate_the_log()) is not None:
             self.next[tp] = None
 
     def fail_requests(self):
@@ -393,7 +393,7 @@ class History(RandomLogs):
     # ------------------------------------------------------------ playing
 
     def play(self, steps):
-        """Play this many operations, then end all holds and faults and read all records."""
+        """Make this many operations, then end all holds and faults and read all records."""
         names, weights = zip(*self.weights.items(), strict=True)
         for name in self.rng.choices(names, weights, k=steps):
             self.do(name)
@@ -424,7 +424,7 @@ class History(RandomLogs):
             read()
             is_late, decided = self.lab.now > until - 90, self._left() != left
             if is_late and not (decided or any(left.values())):
-                break  # no record arrived to decide a position
+                break  # no record arrived to determine a position
         late = {tp: offsets for tp, offsets in self._left().items() if offsets}
         assert not late, f"P10: {late} never came"
 

@@ -27,7 +27,7 @@ from tests.sim.reading import COOPERATIVE, EAGER, Listener
 A = [TopicPartition("a", number) for number in range(4)]
 B = TopicPartition("b", 0)
 
-# Numbers of turns, of a second each. Programs are busy from turn BUSY to turn FREE.
+# Numbers of turns. Programs are busy from turn BUSY to turn FREE.
 BUSY, FREE, END = 2, 10, 18
 CHANGE, LATER = 4, 13
 
@@ -92,8 +92,8 @@ class Program:
         """Return whether the program wants no record of a partition now."""
         return self.is_busy
 
-    def is_at_it(self):
-        """Return whether the program is still working in this turn."""
+    def is_working(self):
+        """Return whether another thread of the program is still working in this turn."""
         return False
 
 
@@ -190,7 +190,7 @@ class EachTurn(Program):
 
 
 class Loop(Program):
-    """The program pauses everything in each busy turn, like the loop in KAFKA-13463."""
+    """A busy program pauses everything in each turn, like the loop in KAFKA-13463."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -244,7 +244,7 @@ class Unsubscribing(Program):
 
 
 class Work(Program):
-    """The program pauses a partition while it works, and resumes it if still assigned."""
+    """The program pauses a partition for its work, and resumes it if it is still assigned."""
 
     seconds = 3
 
@@ -347,7 +347,7 @@ class OtherThread(Program):
             self.thread = threading.Thread(target=self.act, args=given)
             self.thread.start()
 
-    def is_at_it(self):
+    def is_working(self):
         return self.thread is not None and self.thread.is_alive()
 
     def act(self, is_busy):
@@ -380,7 +380,7 @@ class Restoring(Program):
 
 
 class TwoAtOnce(Program):
-    """The program has a flag and a backoff, and resumes one partition under the flag."""
+    """The program pauses like ``Flag``, but resumes one partition while it is busy."""
 
     def on_turn(self):
         super().on_turn()
@@ -393,7 +393,7 @@ class TwoAtOnce(Program):
 
 
 class OwnersQuarantine(Quarantine):
-    """The program quarantines one partition under a separate owner, and pauses by a flag."""
+    """The program pauses like ``Flag``, and quarantines one partition under another owner."""
 
     is_ours_only = True
 
@@ -547,14 +547,14 @@ class Game:
             self._poll()
             return (
                 self._has_joined()
-                and not self._program.is_at_it()
+                and not self._program.is_working()
                 and self._has_read_all()
             )
 
         self._stage.until(has_ended, f"the end of turn {number}")
 
     def end(self):
-        """Set the verdict; a wanted partition without records at the end is a stall."""
+        """Set the verdict; a wanted partition whose records stop arriving is a stall."""
         stalled = [
             tp
             for tp in self.consumer.assignment()
@@ -616,14 +616,14 @@ class Game:
 
 def play(stage, situation, programs, *, other=None, every=map):
     """
-    Play programs in a situation, turn by turn; return the games.
+    Run programs in a situation, turn by turn; return a ``Game`` for each program.
 
     Args:
         stage: a stage without topics.
         situation: the situation's name.
         programs: pairs of a program's name and an assignor's name.
         other: the additional hold or gate, if there is only one program.
-        every: plays a turn of all games: ``map``, or the ``map`` of a thread pool.
+        every: runs one turn of each ``Game``: ``map``, or the ``map`` of a thread pool.
     """
     stage.topic("a", 4)
     stage.topic("b", 1)
@@ -805,7 +805,7 @@ class Case:
     until: str = "later"
 
     def played(self, lab, kind):
-        """Play the case with a class of consumers, and return the game."""
+        """Run the case with a class of consumers, and return its ``Game``."""
         other = COLUMNS[self.column](LIFTED[self.until])
         with BareStage(lab, kind) as stage:
             (game,) = play(
@@ -818,14 +818,14 @@ class Case:
         return expected(self.program, self.assignor, self.situation).split("/")
 
 
-def params(cases, by_day):
-    """Return the cases as parameters; only the nightly run plays those not in ``by_day``."""
+def params(cases, common):
+    """Return the cases as parameters; those outside ``common`` are for the nightly run."""
     return of_this_run(
         [
             pytest.param(
                 case,
                 id="-".join(astuple(case)),
-                marks=[] if case in by_day else pytest.mark.nightly,
+                marks=[] if case in common else pytest.mark.nightly,
             )
             for case in cases
         ]
@@ -838,4 +838,4 @@ BESIDE = [
     for one in product(PROGRAMS, ASSIGNORS, SITUATIONS, [*COLUMNS][1:], LIFTED)
 ]
 STOCK = [case for case in ALONE if not PROGRAMS[case.program].is_ours_only]
-"""The cases that kafka-python's consumer can play."""
+"""The cases that kafka-python's consumer can run."""

@@ -15,7 +15,7 @@ THEIRS = str(Path(kafka.__file__).parent)
 
 STEP = 21
 """
-Each seed covers every 21st place, and 21 seeds together cover all places.
+Each seed covers every 21st point, and 21 seeds together cover all points.
 """
 
 everywhere = simulated(seeds=1, nightly=STEP)
@@ -35,11 +35,11 @@ def interrupting(*inside, kind=TimeLimitError):
 
 def each_place(lab, least, *inside, kind=TimeLimitError):
     """
-    Yield interrupts of a call, each at a later point, until the call ends before its point.
+    Yield interrupts at later and later points of a call, until two come after its end.
 
     Args:
         lab: the lab, whose seed chooses the points.
-        least: the number of points that the call must exceed.
+        least: the call must have more points than this.
         inside: prefixes of the names of the interrupted files; our package by default.
         kind: the class of exceptions that are raised.
     """

@@ -97,7 +97,7 @@ class Lab:
         )
 
     def kinds(self, since=0):
-        """Return the kinds of requests, from index ``since`` on."""
+        """Return the kinds of requests after the first ``since`` requests."""
         return [one.api for one in self.cluster.requests][since:]
 
     def fetched_partitions(self, since=0):

@@ -41,7 +41,7 @@ _UNDER_WAY = 3.0
 
 class Acting(Deserializer):
     """
-    A deserializer that calls a function at one of the next values.
+    A deserializer that calls a function when it receives one of the next values.
 
     Attributes:
         countdown: the number of values before the call.
@@ -112,8 +112,8 @@ class MeddledHistory(History):
         self.committed = {}  # the committed offsets that were judged
         # The next offsets before each of the last calls, and the times of these calls.
         self.lately = deque()
-        self.asked = []  # the next offsets at calls of commit_async
-        self.begins = {}  # the committed offsets at rebalances, by event and partition
+        self.asked = []  # the next offsets when commit_async was called
+        self.begins = {}  # offsets committed when a rebalance ended, by event and partition
         lab.cluster.creates_topics = False
         self.kind = Repeating if lab.world.seed % 3 == 2 else SafeConsumer
         self.others = []  # other members of the group
@@ -215,7 +215,7 @@ class MeddledHistory(History):
         self.late = set()
 
     def _settle(self, tp, offsets, move):
-        # Each pair has the next offset, and the target of a move that may still happen.
+        # Each pair is a possible next offset and the target of a pending move, if any.
         pairs = [(self.next[tp], move)]
         for offset in offsets:
             after = []

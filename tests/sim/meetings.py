@@ -35,7 +35,7 @@ class Meeting:
 
     Attributes:
         held: the partitions that the second call left held.
-        sought: the offset to which the second call sought in the first partition, or None.
+        sought: the target of the second call's seek in the first partition, or None.
         places: the places at which the first call may be stopped.
     """
 
@@ -86,7 +86,7 @@ class Meeting:
         self.lab.sleep(0.01)
 
     def meet(self, a, b, at, mode):
-        """Run call b at one point in call a, judge, and return whether a has that point."""
+        """Run call b at one point in call a; judge, and return whether a has reached it."""
         self._begin(a, b)
         self.is_read = a in READS.values()
         first, since = self.count - 2, len(self.reader.log)

@@ -356,15 +356,15 @@ class Network:
         Neither end notices the outage, as if a cable had been pulled.
 
         Args:
-            process: the process whose bytes are kept back.
+            process: the process whose bytes are held back.
             hosts: the hosts at the other end.
-            ways: ``in``, the bytes to the hosts; ``out``, the bytes from them; or both.
+            ways: ``in`` for bytes to the hosts, ``out`` for bytes from them, or both.
         """
         for key in self._ways(process, hosts, ways):
             self._kept.setdefault(key, [])
 
     def heal(self, process, *hosts, ways=("in", "out")):
-        """Deliver the bytes that ``isolate`` kept back, as TCP does after an outage."""
+        """Deliver the bytes that ``isolate`` held back, as TCP does after an outage."""
         for key in self._ways(process, hosts, ways):
             for call in self._kept.pop(key, []):
                 call()
@@ -380,8 +380,8 @@ class Network:
         Args:
             process: the process whose bytes are delayed.
             least: additional seconds.
-            spread: the most random seconds on top; the bytes of one connection may overtake
-                those of another.
+            spread: the maximum of further random seconds; the bytes of one connection may
+                overtake those of another.
         """
         self._slow[process] = (least, spread)
 
@@ -431,7 +431,7 @@ def _log_no_traces():
 
 def _end_with_the_world(selector):
     """
-    Mark a loop that ends with its world as crashed.
+    Mark as crashed each loop that ends with its world.
 
     The garbage collector may close a producer later. The producer then uses the loop, whose
     greenlet no longer exists.

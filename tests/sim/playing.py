@@ -17,7 +17,7 @@ is_day = False  # True if the run excludes nightly tests, so that pytest need no
 
 
 def of_this_run(params):
-    """Drop nightly parameters from a run by day; collecting thousands takes seconds."""
+    """Drop nightly parameters unless the run has them; collecting thousands takes seconds."""
     marked = ({mark.name for mark in one.marks} for one in params)
     pairs = zip(params, marked, strict=True)
     return [one for one, names in pairs if not (is_day and "nightly" in names)]
@@ -28,8 +28,8 @@ def simulated(seeds=2, *, nightly=0, **world):
     Run a test in virtual time, once for each seed, with the lab as its first argument.
 
     Args:
-        seeds: the number of seeds that every run plays.
-        nightly: the total number of seeds; only a run at night plays those beyond ``seeds``.
+        seeds: the number of seeds that every run has.
+        nightly: the total number of seeds; only the nightly run has those beyond ``seeds``.
         world: further arguments of ``lab.play``, such as the number of brokers.
     """
     all_of_them = [

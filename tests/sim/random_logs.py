@@ -54,8 +54,8 @@ class RandomLogs:
     def compact(self):
         self.lab.cluster.compact("t")
 
-    def cut_the_log(self):
-        """Elect a leader that lacks the last batches; return the partition if one is cut."""
+    def truncate_the_log(self):
+        """Elect a leader that lacks the last batches; return its partition, or None."""
         tp = self.rng.choice(self.tps)
         log = self.lab.cluster.log(*tp)
         if not log.batches or self.producing[tp]:

@@ -154,8 +154,8 @@ class Reader:
         Args:
             condition: a function that is called before each round.
             seconds: virtual seconds after which the wait fails.
-            limit: the most records of a round.
-            each: virtual seconds that a round waits for records.
+            limit: the maximum number of records per round.
+            each: virtual seconds that each round waits for records.
 
         Raises:
             NotYetError: the condition did not become true in time.

@@ -29,7 +29,7 @@ def first_of_each(lab):
 @pytest.mark.parametrize("call", ASKED)
 @stock_fails("topics without metadata are left out")
 def test_offsets_of_topics_without_metadata_are_requested(lab, kind, call):
-    """The consumer has metadata only of the topics that it reads."""
+    """The consumer has metadata only for the topics that it reads."""
     tps = first_of_each(lab)
     reader = Reader(lab, kind, tps=tps[:1])
     reader.take(7)

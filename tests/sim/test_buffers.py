@@ -214,7 +214,7 @@ def test_dropped_half_read_batch_continues_at_the_position(lab, how, decoder):
 
 
 @both_decoders
-def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
+def test_records_that_the_final_check_of_a_poll_puts_back_count_as_parked(lab, decoder):
     """Records beyond the cap are dropped, and are fetched and delivered again."""
     reader = Meddled(lab, parked_max_bytes=1, decoder=decoder)
     reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))

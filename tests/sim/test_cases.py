@@ -21,8 +21,8 @@ WITHOUT_GROUP = test_one_consumer.PART
 SLOW = {"time-limit-at-any-place-of-a-poll"}
 
 
-def by_day(is_played):
-    return [] if is_played else pytest.mark.nightly
+def common(is_in_every_run):
+    return [] if is_in_every_run else pytest.mark.nightly
 
 
 PLAYED = [
@@ -30,8 +30,8 @@ PLAYED = [
         case,
         assignor,
         id=f"{name}-{assignor}",
-        # By day each case with a group runs with one of the two assignors, alternately.
-        marks=by_day(
+        # Outside the nightly run, a case with a group has one assignor, alternately.
+        marks=common(
             name not in SLOW
             and (case.part == WITHOUT_GROUP or assignor == ASSIGNORS[row % 2])
         ),
@@ -40,7 +40,7 @@ PLAYED = [
     for assignor in ASSIGNORS[: 1 if case.part == WITHOUT_GROUP else 2]
 ]
 STRICT = [
-    pytest.param(case, id=name, marks=by_day(name in ENDS_WITH_THE_OWNERSHIP))
+    pytest.param(case, id=name, marks=common(name in ENDS_WITH_THE_OWNERSHIP))
     for name, case in CASES.items()
 ]
 ABOUT_PAUSING = [
@@ -51,9 +51,9 @@ ABOUT_PAUSING = [
 ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
 """The cases in which kafka-python hangs or loops endlessly, and a world stops the test."""
 
-# By day only cases run that fail in ways that no other test covers, because a verdict
-# changes only with kafka-python's version or with the kit.
-STOCK_BY_DAY = {
+# Outside the nightly run, only cases run that fail in ways that no other test covers,
+# because a verdict changes only with kafka-python's version or with the test kit.
+STOCK_COMMON = {
     "evicted-for-not-polling",
     "log-truncated-while-no-member-reads",
     "pause-and-resume-around-fetches",
@@ -63,7 +63,7 @@ STOCK_BY_DAY = {
     "paused-topic-gains-partitions",
 }
 STOCK_PLAYED = [
-    pytest.param(case, id=name, marks=by_day(name in STOCK_BY_DAY))
+    pytest.param(case, id=name, marks=common(name in STOCK_COMMON))
     for name, case in CASES.items()
     if name not in ENDLESS
 ]
@@ -82,7 +82,7 @@ def test_safe_consumer_passes_the_case(lab, case, assignor):
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=20)
 def test_consumer_with_strict_pauses_passes_the_case(lab, case, assignor):
-    """By day only those cases run in which plain pauses end with the ownership."""
+    """Every run has the cases in which plain pauses end with the ownership."""
     cases = CasesLab(lab, assignor, "Strict")
     case.run(cases)
     cases.end_case()

@@ -241,7 +241,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
     assert (turns <= 40 * SECONDS) == is_patient, turns
 
 
-# ------------------------------------------------------------ clients and polls of the kit
+# ------------------------------------------------------------ the test kit's clients
 
 
 def test_client_that_finds_no_broker_leaves_no_thread(lab):

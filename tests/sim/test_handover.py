@@ -198,7 +198,7 @@ def test_pause_under_a_kafka_python_leader_stays_with_its_owner(lab):
     assert third.consumer.paused() == set()
 
 
-def test_pauses_beyond_the_size_limit_stay_with_their_owner(lab):
+def test_pauses_beyond_the_size_limit_are_not_handed_over(lab):
     team = Team(lab, 2)
     most, handover.MOST_BYTES_OF_A_GENERATION = handover.MOST_BYTES_OF_A_GENERATION, 1
     try:

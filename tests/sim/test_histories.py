@@ -14,7 +14,7 @@ pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
 
 @simulated(seeds=3, nightly=100)
 def test_consumer_keeps_its_promises_in_a_random_history_on_one_broker(lab):
-    """The history mixes polls, pauses, seeks, commits, transactions and cut logs."""
+    """The history mixes polls, pauses, seeks, commits, transactions and truncations."""
     History(lab).play(steps=120)
 
 

@@ -21,8 +21,8 @@ from tests.sim.idioms import (
 from tests.sim.playing import simulated
 
 
-def of_the_day():
-    """Yield the day's cases: each program alone (both protocols), and once with a hold."""
+def common():
+    """Yield every run's cases: each program alone (both protocols), and once with a hold."""
     for row, program in enumerate(PROGRAMS):
         for kind, assignor in enumerate(ASSIGNORS):
             yield Case(program, assignor, [*SITUATIONS][(row + kind) % 8])
@@ -35,7 +35,7 @@ def of_the_day():
 
 
 @pytest.mark.contract("P2", "P3", "P6", "P7")
-@pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
+@pytest.mark.parametrize("case", params(ALONE + BESIDE, {*common()}))
 @simulated(seeds=1, nightly=2)
 def test_program_gets_the_verdict_in_the_table(lab, case):
     """The consumer obeys another owner's hold or a gate, and nothing else changes."""
@@ -56,7 +56,7 @@ def test_program_with_kafka_python_gets_the_verdict_in_the_table(lab, case):
     assert verdict in ({"L", "."} if known == "?" else {known})
 
 
-def test_program_that_works_with_kafka_python_works_with_ours_unless_listed():
+def test_program_that_works_with_kafka_python_works_with_our_class_unless_excepted():
     """Every listed exception is still needed."""
     worse = {
         (name, situation)
@@ -67,7 +67,7 @@ def test_program_that_works_with_kafka_python_works_with_ours_unless_listed():
     assert worse == {*EXCEPTED}
 
 
-def test_programs_leak_with_ours_only_where_they_leak_with_kafka_python():
+def test_programs_leak_with_our_class_only_where_they_leak_with_kafka_python():
     cells = [cell for row in rows().values() for cell in row.values()]
     ours = [cell.split("/") for cell in cells]
     assert [one for one in ours if "L" in one[1] and "L" not in one[0]] == []

@@ -1,4 +1,4 @@
-"""A signal handler raises at every place of a call, and no record is lost (P18)."""
+"""A signal handler raises at every point of a call, and no record is lost (P18)."""
 
 import itertools
 import threading
@@ -451,7 +451,7 @@ def test_interrupted_call_can_be_repeated(lab, name):
 @pytest.mark.contract("P18", "P3")
 @pytest.mark.parametrize("owner", [None, "block"])
 @everywhere
-def test_interrupted_block_ends_its_hold(lab, owner):
+def test_interrupted_with_block_ends_its_hold(lab, owner):
     """P18: the hold ends with the next poll or pause at the latest."""
     written, reader = reading(lab, max_poll_records=500)
     consumer, first = reader.consumer, written.tps[0]

@@ -412,9 +412,10 @@ def test_evicted_member_does_not_claim_partitions_in_its_next_join(lab, kind, le
     """
     P6: the current owner first gives up a partition, and commits.
 
-    An hour-long churn test found this defect: a thawed member got partitions in the same
-    generation in which their owner had to give them up. The member started at the last
-    committed offset, and delivered records that the owner committed shortly afterwards.
+    An hour-long churn test found this defect: a member that resumed after a freeze got
+    partitions in the same generation in which their owner had to give them up. The member
+    started at the last committed offset, and delivered records that the owner committed
+    shortly afterwards.
     """
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)

@@ -169,7 +169,7 @@ def test_member_without_control_is_judged_by_its_own_clock_if_allowed(
 
 @in_both
 @pytest.mark.parametrize("target", [8, 15], ids=["back", "forward"])
-def test_worker_whose_program_seeks_has_no_fault(lab, tmp_path, executor, target):
+def test_audit_finds_no_fault_in_a_programs_seek(lab, tmp_path, executor, target):
     """The program seeks while handlers are running; later another worker continues."""
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}

@@ -1,4 +1,4 @@
-"""Two hundred members of one group; the test runs at night because it takes a minute."""
+"""Two hundred members of one group; the test is nightly because it takes a minute."""
 
 from functools import partial
 

@@ -18,7 +18,7 @@ from tests.sim.playing import simulated
 
 STEP = 29
 """
-By day each pair runs at every 232nd place; by night each seed has every 29th.
+Seed 0 covers every 232nd point of a pair; each nightly seed covers every 29th.
 """
 
 MEETINGS = {}

@@ -1,5 +1,5 @@
 """
-One wrong metadata response removes no topic; ``allow_auto_create_topics=False`` works.
+One wrong metadata response does not remove a topic; ``allow_auto_create_topics`` works.
 
 A broker that is starting, or that has stale metadata, sends such a response. A topic that
 was really deleted leaves the assignment.

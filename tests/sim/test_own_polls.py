@@ -2,7 +2,8 @@
 Iteration over an overridden ``poll()``, as in tracing and counting wrappers.
 
 Such a method may accept only ``timeout_ms`` and ``max_records``, so that its poll moves
-positions past all records. The step moves them back to the record that it yields next.
+positions past all records. The iteration step moves the
+positions back to the records that it yields next.
 """
 
 from functools import partial
@@ -239,7 +240,7 @@ def drop_decoded_records(own, _):
 
 
 @pytest.mark.parametrize("meanwhile", [hold_a_while, drop_decoded_records])
-def test_failed_overridden_poll_loses_no_record_of_an_emptied_buffer(lab, meanwhile):
+def test_poll_override_that_raises_loses_no_record_of_an_emptied_buffer(lab, meanwhile):
     """The step restores the position that the partition had before the step's first poll."""
 
     class Failing(SafeConsumer):

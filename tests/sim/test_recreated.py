@@ -438,6 +438,28 @@ def test_metadata_older_than_the_recreation_does_not_end_the_wait_for_topic_ids(
     assert reader.recreations() == [(tp, 0, "earliest")]
 
 
+@pytest.mark.parametrize(("api", "age"), [("Metadata", 1000), ("Fetch", 300_000)])
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_late_response_does_not_prove_that_a_held_topic_still_exists(lab, api, age):
+    """The response was written before the topic was recreated, ten seconds earlier."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, auto_offset_reset="latest", metadata_max_age_ms=age)
+    reader.owns([tp])
+    reader.consumer.seek_to_beginning(tp)
+    reader.take(OLD)
+    late = lab.cluster.fail(api, is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)  # no other fetch is in flight
+    recreate(lab, 25)
+    reader.is_silent(seconds=10)
+    late.end()
+    reader.poll(0.02)
+    reader.consumer.resume("t")
+    reader.reads_new(25, OLD)
+    assert reader.recreations() == [(tp, OLD, "earliest")]
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""
@@ -532,8 +554,8 @@ def test_each_member_reads_its_part_from_the_start_after_a_rebalance(lab, assign
     "reset", ["latest", pytest.param("earliest", marks=pytest.mark.nightly)]
 )
 @both_protocols
-def test_next_owner_continues_at_the_commit_of_the_new_topic(lab, assignor, reset):
-    """The owner's metadata is older than the topic, which another member has read."""
+def test_next_owner_continues_at_the_new_topics_committed_offset(lab, assignor, reset):
+    """The owner's metadata is older than the new topic, which another member has read."""
     (tp,) = lab.topic("t", records=OLD)
     settings = {"assignor": assignor, "auto_offset_reset": reset, **SHORT_AGE}
     idle = Watching(lab, "t", client_id="z", **settings)

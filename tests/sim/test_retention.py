@@ -327,7 +327,7 @@ NO_HOLDS = (
 
 
 @pytest.mark.parametrize("act", NO_HOLDS)
-def test_reset_policy_decides_without_a_hold_since_the_last_valid_position(lab, act):
+def test_reset_policy_applies_without_a_hold_after_the_last_valid_position(lab, act):
     """P16: the remaining records are skipped, as in kafka-python, but with an event."""
     reader = Late(lab)
     position = act(reader)

@@ -42,7 +42,7 @@ def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_fligh
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_expiry_ends_a_wait_in_time_and_never_early(lab, how, *, in_flight):
+def test_expiry_ends_a_wait_on_time_and_never_early(lab, how, *, in_flight):
     """P2: no timer thread exists, so the poll limits its own wait."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")

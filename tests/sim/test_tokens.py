@@ -11,8 +11,8 @@ from safeconsumer.testing._codes import RefusedError
 LIFETIME = 600  # seconds
 HOUR = 3600
 SASL_AUTHENTICATION_FAILED = 58
-# The time between two turns of a poll; with kafka-python's 100 ms an hour has 36,000
-# turns.
+# The time between two rounds of a poll's loop; with kafka-python's 100 ms an hour has
+# 36,000 rounds.
 IDLE_MS = 5_000
 UNAUTHENTICATED = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 

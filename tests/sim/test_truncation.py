@@ -1,4 +1,4 @@
-"""An unclean election cuts a log below a position, and reading continues at the cut."""
+"""A member moves back if an unclean election truncates a log below its position."""
 
 import pytest
 from kafka.errors import LogTruncationError
@@ -11,17 +11,17 @@ from tests.sim.reading import Watching, both_protocols, both_ways
 
 pytestmark = pytest.mark.contract("P20")
 
-END, CUT = 10, 5
+END, TRUNCATION = 10, 5
 both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
 
-def cut(lab, tp, offset=CUT, count=10):
-    """Cut a log by an unclean election, and append other records with the new leader."""
+def truncate(lab, tp, offset=TRUNCATION, count=10):
+    """Truncate a log by an unclean election, and append records with the new leader."""
     lab.cluster.truncate(tp.topic, tp.partition, offset)
     lab.append(tp, count, first=100)
 
 
-NEW = list(range(100, 110))  # the values that the new leader appends, from CUT on
+NEW = list(range(100, 110))  # the values that the new leader appends
 
 
 class Member(Watching):
@@ -49,38 +49,38 @@ def reads_and_commits(lab, **settings):
     first.consumer.close()
 
 
-# ------------------------------------------------------------ cut while no member owns it
+# ------------------------------------------------------------ truncation without an owner
 
 
 @pytest.mark.contract("P20", "P8")
 @both_protocols
 @both_resets
-def test_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
+def test_restarted_member_reads_from_the_truncation_offset(lab, reset, assignor):
     """The committed offset is 10, and the log's records 5 to 9 are new and unread."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
-    cut(lab, tp)
+    truncate(lab, tp)
     second = Member(lab, assignor=assignor, auto_offset_reset=reset)
     second.reads_new()
 
 
-def test_reading_starts_at_the_cut_if_no_record_was_read_before_the_truncation(lab):
+def test_member_that_has_read_no_record_starts_at_the_truncation_offset(lab):
     """The position has the leader epoch that the broker returned with the end offset."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
     reader.owns([tp])
     assert reader.consumer.position(tp) == END
-    cut(lab, tp)
+    truncate(lab, tp)
     reader.reads_new()
 
 
-# ------------------------------------------------------------ cut while a member reads it
+# ------------------------------------------------------------ truncation while a member reads
 
 
 @pytest.mark.contract("P20", "P16")
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
-def test_live_member_returns_to_the_cut_with_an_event(lab, reset, *, is_held):
+def test_truncation_moves_a_live_member_back_and_emits_an_event(lab, reset, *, is_held):
     (tp,) = lab.topic("t")
     reader = Member(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
     reader.owns([tp])
@@ -89,25 +89,25 @@ def test_live_member_returns_to_the_cut_with_an_event(lab, reset, *, is_held):
     reader.take(END)
     if is_held:
         reader.consumer.pause(tp)
-    cut(lab, tp)
+    truncate(lab, tp)
     if is_held:
         reader.is_silent()
-        assert reader.consumer.position(tp) == CUT
+        assert reader.consumer.position(tp) == TRUNCATION
         reader.consumer.resume(tp)
     reader.reads_new(END)
-    assert reader.moves() == [(tp, END, CUT)]
+    assert reader.moves() == [(tp, END, TRUNCATION)]
 
 
 @both_protocols
-def test_member_at_the_end_of_its_log_returns_to_the_cut(lab, assignor):
+def test_member_at_the_end_of_its_log_returns_to_the_truncation_offset(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     second = Member(lab, assignor=assignor, metadata_max_age_ms=1000)
     second.owns([tp])
     second.is_silent()
-    cut(lab, tp)
+    truncate(lab, tp)
     second.reads_new()
-    assert second.moves() == [(tp, END, CUT)]
+    assert second.moves() == [(tp, END, TRUNCATION)]
 
 
 @pytest.mark.contract("P20", "P10")
@@ -124,7 +124,7 @@ def test_parked_records_of_the_old_log_are_delivered_if_their_position_is_valid(
     reader = Member(lab, metadata_max_age_ms=1000)
     reader.take(3)
     reader.consumer.pause(tp)
-    cut(lab, tp, offset)
+    truncate(lab, tp, offset)
     reader.is_silent()
     reader.consumer.resume(tp)
     reader.reads_new(3, parked)
@@ -133,36 +133,36 @@ def test_parked_records_of_the_old_log_are_delivered_if_their_position_is_valid(
 
 @both_ways
 @simulated(seeds=1, nightly=2, nodes=2)
-def test_reading_continues_at_the_cut_under_a_leader_that_lacks_records(lab, how):
+def test_leader_that_lacks_records_moves_a_member_to_the_truncation_offset(lab, how):
     """The old leader refuses the fetch, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, how=how)
     reader.take(END)
     node = lab.cluster.log("t", 0).leader
-    lab.cluster.truncate("t", 0, CUT, node=3 - node)
+    lab.cluster.truncate("t", 0, TRUNCATION, node=3 - node)
     lab.append(tp, 10, first=100)
     reader.reads_new(END)
-    assert reader.moves() == [(tp, END, CUT)]
+    assert reader.moves() == [(tp, END, TRUNCATION)]
 
 
 @pytest.mark.contract("P20", "P16")
 def test_truncation_without_a_reset_policy_raises_until_a_seek(lab):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
-    cut(lab, tp)
+    truncate(lab, tp)
     second = Member(lab, auto_offset_reset="none")
     for _ in range(2):
         with pytest.raises(LogTruncationError) as raised:
             second.until(lambda: second.log)
-        assert raised.value.divergent_offsets[tp].offset == CUT
+        assert raised.value.divergent_offsets[tp].offset == TRUNCATION
     assert (second.log, second.moves()) == ([], [])
-    second.consumer.seek(tp, CUT)
+    second.consumer.seek(tp, TRUNCATION)
     second.reads_new()
 
 
 @pytest.mark.contract("P20", "P16")
 def test_seek_to_an_offset_beyond_the_end_has_no_epoch(lab):
-    """The reset policy decides, because nothing shows that the log was cut."""
+    """The reset policy decides, because nothing shows that the log was truncated."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab)
     reader.take(END)
@@ -233,8 +233,8 @@ def test_position_before_a_record_that_is_put_back_has_the_records_epoch(lab):
 
 
 @simulated(seeds=1)
-def test_worker_that_moves_back_keeps_the_epoch(lab):
-    """A position that the worker moves forward has no epoch."""
+def test_position_that_the_worker_moves_back_keeps_its_epoch(lab):
+    """In contrast, a position that the worker moves forward has no epoch."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)

@@ -72,8 +72,8 @@ def act_in_a_hook(lab, act):
     """
     Call a function in the hook for dropped data, at the end of a poll with records.
 
-    Both partitions are fetched. While the response is held back, the second partition is
-    paused, and there is no room to park its records.
+    One response has records of both partitions. While it is held back, the second
+    partition is paused, and there is no room to park its records.
     """
     made = []
 

@@ -118,7 +118,7 @@ def test_busy_processes_do_not_slow_each_other_down():
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_finished_world_is_garbage_collected(*, fails, caplog):
-    """One process plays hundreds of worlds, and a failed world leaves unfinished threads."""
+    """One process runs hundreds of worlds, and a failed world leaves unfinished threads."""
     # A captured log record would keep the frames of its error.
     caplog.set_level("CRITICAL", "kafka")
     worlds = []

@@ -30,7 +30,7 @@ from tests.sim import network
 from tests.sim.world import World
 
 _OS_THREAD = threading.get_ident()
-# The first number of simulated threads; the numbers of real ones are far larger.
+# The ident of the first simulated thread; the idents of real threads are far larger.
 _FIRST_IDENT = 10_000_000
 
 _real_lock = threading.Lock

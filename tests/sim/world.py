@@ -205,7 +205,7 @@ class World:
         return self.outside if self.task is None else self.task.process
 
     def spawn(self, target, name="task", process=None):
-        """Start a task; its first turn comes after the caller has given up the turn."""
+        """Start a task, which first runs after the caller has yielded."""
         task = Task(self, lambda: self._live(target), name, process or self.process)
         self.tasks.append(task)
         task.is_parked = True
@@ -339,7 +339,7 @@ class World:
                 call()
 
     def _turn(self, task):
-        """Let a task run; its turn costs more time the longer its process has not slept."""
+        """Let a task run; its turn takes longer after many turns without sleep."""
         self.runnable.remove(task)
         self.turns += 1
         busy = task.process.take_turn(self._slept)

@@ -9,9 +9,9 @@ from kafka.protocol.parser import KafkaProtocol
 log = logging.getLogger(KafkaProtocol.__module__)
 
 _LENGTH = struct.Struct(">i")
-# The size of a connection's buffer, in bytes, for small responses and for data around
-# the border of two responses. The start of a large response is copied out of the
-# buffer, so a larger buffer would not help.
+# The size of a connection's buffer, in bytes. The buffer is for small responses, and
+# for data around the boundary between two responses. The start of a large response is
+# copied out of the buffer, so a larger buffer would not help.
 _SCRATCH = 64 * 1024
 
 

@@ -16,7 +16,7 @@ from safeconsumer._kafka.decoding.deserializing import deserialized
 
 class PythonRecords(Fetcher.PartitionRecords):
     """
-    Upstream's ``PartitionRecords``, but only deserializes from the fetch offset on.
+    A ``PartitionRecords`` that deserializes only from the fetch offset on.
 
     Attributes:
         is_transactional: whether a transactional batch was read.

@@ -49,7 +49,7 @@ class ReceivingTransport(ClosingTransport):
             self.abort(error=error)
 
     def _has_more(self) -> bool:
-        # Returns whether received data is pending of which no selector knows.
+        # Returns whether data was received that no selector knows about.
         return False
 
     def _receive_into(self, room: memoryview) -> tuple[int, Exception | None]:

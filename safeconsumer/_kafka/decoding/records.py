@@ -79,8 +79,8 @@ class CompiledRecords(PythonRecords):
         Take up to ``n`` records.
 
         If a record has an error, the call returns the records before that record, and
-        the next call raises the error. If there are no such records, this call raises
-        it.
+        the next call raises the error. If no records precede it, this call raises the
+        error.
         """
         self._maybe_raise_next_inline_exception()
         taken: list[ConsumerRecord] = []
@@ -135,7 +135,8 @@ class CompiledRecords(PythonRecords):
         self.is_transactional = reader.is_transactional
 
     def _leave_the_rest(self, reader: "_batches.Reader") -> None:
-        # Makes upstream's generator continue at this batch, even if there is none.
+        # Makes upstream's generator continue at the reader's batch, or at the end if no
+        # batch is left.
         batches = self._batches
         batches._pos = reader.batch
         batches._cache_next()

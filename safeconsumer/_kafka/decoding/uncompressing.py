@@ -49,15 +49,15 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section))
 
 
-# The size in bytes above which a thread drops its decompressor. A decompressor takes 3
-# MB after batches of producers with default settings, and 9 MB after batches with the
+# The size in bytes above which a thread drops its decompressor. A decompressor keeps 3
+# MB after batches from producers with default settings, and 9 MB after batches with the
 # highest usual compression level.
 _MAX_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class _Zstd(threading.local):
     # Decompresses like upstream, but with one decompressor per thread. Upstream creates
-    # one for each batch, which takes longer than to decode a small batch.
+    # one for each batch, which takes longer than decoding a small batch.
 
     def __init__(self) -> None:
         self._decompressor = codecs.zstd.ZstdDecompressor()

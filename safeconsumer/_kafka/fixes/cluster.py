@@ -31,8 +31,8 @@ class PauseSafeCluster(ClusterMetadata):
 
     Upstream also forgets a topic if a single response, perhaps from a broker that is
     starting, has an error for the topic or does not list it. The topic's partitions are
-    then revoked and assigned again, and their pauses are lost. For this class a topic
-    no longer exists only after two consecutive responses without it; other errors do
+    then revoked and assigned again, and their pauses are lost. This class regards a
+    topic as deleted only after two consecutive responses without it; other errors do
     not count.
 
     Thread rules: only the IO thread calls the methods, except that any thread may call

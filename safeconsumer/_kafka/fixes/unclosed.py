@@ -213,7 +213,7 @@ class ClosingManager(KafkaConnectionManager):
 
 
 class ClosingClient(KafkaNetClient):
-    """A network client that closes all sockets, and whose waits signals may interrupt."""
+    """A network client that closes all sockets; signals may interrupt its waits."""
 
     def __init__(self, **configs: object) -> None:
         super().__init__(**configs)

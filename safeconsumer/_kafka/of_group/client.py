@@ -1,4 +1,4 @@
-"""Gives group control access to a consumer as a member of its group."""
+"""Gives ``safeconsumer.group`` access to a consumer as a member of its group."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterable
@@ -12,7 +12,7 @@ from safeconsumer.holds.scope import TopicPartition
 
 class ConsumerClient:
     """
-    An adopted consumer as a member of its group, for ``safeconsumer.group``.
+    A consumer as a member of its group, for ``safeconsumer.group``.
 
     Thread rules: any thread may call the methods. The object keeps no reference to the
     consumer.
@@ -60,7 +60,7 @@ class ConsumerClient:
             self._subscription.journal.clock(at, sent, received)
 
     def carry_out(self, resets: Resets) -> bool:
-        """From now on move owned partitions to the target offsets of resets."""
+        """Start to move owned partitions to the target offsets of resets."""
         consumer = self._consumer()
         if consumer is not None:
             resets.on_change = Resetting(consumer, resets, self._in_use).wake

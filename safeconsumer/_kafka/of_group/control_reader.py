@@ -68,7 +68,7 @@ class ControlReader:
     The operations that group control needs on the consumer that reads control topics.
 
     Args:
-        consumer: an adopted consumer, without a group and without an assignment so far.
+        consumer: the ``SafeConsumer`` that reads control topics, without a group.
 
     Thread rules: only the polling thread, except that any thread may call :meth:`wake`.
     """

@@ -2,9 +2,9 @@
 Looks up the coordinators of groups, and requests committed offsets from them.
 
 A broker's response covers many groups, each with its own error code. kafka-python
-3.0.12 raises the first error, and loses the results of all other groups. If the request
-were repeated for each half of the groups, a coordinator that is not ready would get
-twice as many requests as there are groups.
+3.0.12 raises the first error, and loses the results of all other groups. If a failed
+request were repeated with each half of its groups, a coordinator that is not ready
+would get twice as many requests as there are groups.
 """
 
 from collections.abc import Iterable, Sequence

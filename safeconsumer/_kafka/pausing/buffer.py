@@ -73,7 +73,7 @@ class Buffer:
         self.size = 0
         self.moves = 0
         # The offsets before and after the taken records, and the leader epoch of the
-        # end.
+        # latter.
         self._start = self._end = 0
         self._epoch = -1
 
@@ -192,7 +192,7 @@ class Buffer:
             batch.drain()
 
     def close_open(self) -> None:
-        """Discard everything but the answers that were not opened yet."""
+        """Discard everything but the fetch responses that have not been opened yet."""
         self._start = self._end
         self.taken, self.at = [], 0
         self.close_batch()
@@ -212,7 +212,7 @@ class Buffer:
         Return the size of the buffer in bytes.
 
         All bytes of an answer, as received from the broker, count until its last record
-        is read. The keys and values of records that were put back count in addition.
+        is read. The keys and values of records that were put back are added.
         """
         return self._open_bytes() + sum(map(_size_of_answer, self.answers))
 

@@ -127,7 +127,7 @@ class OwnedOffsets(Offsets):
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Make a copy of the offsets, for example in a callback, a plain dict."""
+        """Let a copy of the offsets, such as one that a callback makes, be a plain dict."""
         return dict, (dict(self),)
 
     def refuse_deleted(

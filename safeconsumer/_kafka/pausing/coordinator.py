@@ -140,7 +140,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._raised_by_callback: RetriableError | None = None
         # The partitions that were held when a join was prepared, until they are reported.
         self._held: States = {}
-        # The owned partitions when a join was last prepared, or completed.
+        # The partitions that were owned when a join was last prepared or, later,
+        # completed.
         self._owned: States = {}
         self._revoking: States = {}
         self._drained: States = {}
@@ -165,7 +166,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Join, and set positions; return False if the poll must do so again first.
+        Join, and set positions; return False if the poll must first call this again.
 
         The result is also False if a connection broke or a broker did not respond.
         Upstream raises, for example, if a member that subscribed to a pattern cannot
@@ -236,13 +237,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
-        # Like upstream's method that has the caller's name, except that a poll can be
-        # woken.
+        # Waits for a call, as upstream's methods do, except that a poll can be woken.
         return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
         # Until brokers notice that a coordinator has failed, they still name it.
-        # Upstream requests the coordinator, cannot connect, and repeats this
+        # Upstream looks up the coordinator, cannot connect to it, and repeats this
         # immediately, 240 times a second.
         await self._back_off(self._coordinator_asked_at)
         self._coordinator_asked_at = time.monotonic()
@@ -389,7 +389,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Return whether to send heartbeats.
 
-        The result is also True while the assignment of a completed join is not applied.
+        The result is also True while a completed join's assignment is not applied yet.
         """
         joined = self._joined
         return bool(super().stable()) or (
@@ -667,8 +667,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # The subscription or the membership for which this member joined has ended.
         # Other members own the old partitions now. Until the next join completes, no
         # partition may be delivered, and no commit may use the new generation. The
-        # member therefore stays in the state of joining, so that it does not prepare
-        # the next join again.
+        # member's state therefore stays REBALANCING, so that it does not prepare the
+        # next join again.
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
@@ -746,8 +746,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Commit, and wait for the result.
 
         Raises:
-            NotOwnedError: a partition is not owned when the commit is requested, or no
-                longer when it is retried.
+            NotOwnedError: a partition is not owned when the commit is requested, or is
+                no longer owned when the commit is retried.
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
         commit = self._with_ownerships(offsets)
@@ -823,7 +823,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Refuse a commit that is not from the worker or pump that uses the consumer.
 
         Only the worker or pump knows which records are finished. An earlier commit that
-        was not sent yet is refused, too, because it could move the group's offset back.
+        has not been sent yet is refused, too, because it could move the group's offset
+        back.
 
         Raises:
             CommitRefusedError: a worker or pump uses the consumer, and did not request
@@ -929,8 +930,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        # If the program passes on the note of an earlier commit as metadata, the note
-        # is removed.
+        # The program may pass on an earlier commit's metadata, which can be a journal's
+        # note. Such a note is removed.
         for tp, one in commit.items():
             if one.metadata and journal.is_note(one.metadata):
                 commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
@@ -1075,8 +1076,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Request, without waiting, the committed offsets of held partitions.
 
         If the program has set the first position of a partition itself, nothing else
-        requests its committed offset. Whether there is one determines whether to warn
-        when the partition departs.
+        requests its committed offset. When the partition departs, a warning is due only
+        if it has no committed offset.
         """
         quiet = self.ledger.quiet()
         if quiet is self._quiet_when_asked or not self._skips_uncommitted:

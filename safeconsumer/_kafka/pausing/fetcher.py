@@ -45,7 +45,8 @@ class PauseSafeFetcher(Fetcher):
     Differences from upstream 3.0.12, each with a regression test:
 
     - A resumed partition continues in its half-read batch, even if other partitions
-      were read in between; upstream waits for a slot that never becomes free.
+      were read in between; upstream waits until its current batch is dropped, which
+      never happens.
     - Each fetch is stamped with its ownership; responses and buffers of any other
       ownership are dropped, even if the fetch is still in flight when the ownership
       ends.
@@ -299,8 +300,8 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                # The position still precedes the taken records, so no answer continues
-                # from there.
+                # The position still precedes the taken records, so no fetch response
+                # continues from there.
                 break
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
@@ -723,13 +724,20 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
-            self._note_answer_times(fetch_offsets, response)
+            self._note_answer_times(fetch_offsets, send_time, response)
             self._confirm(fetch_offsets, response)
 
-    def _note_answer_times(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
+    def _note_answer_times(
+        self,
+        asked: StampedOffsets,
+        send_time: float,
+        response: Any,  # noqa: ANN401 - upstream's
+    ) -> None:
         if response.error_code:
             return
-        asked.fetch.answered_at = self._subscriptions.ledger.now()[0]
+        longest_wait: float = self.config["fetch_max_wait_ms"] / 1000
+        now = self._subscriptions.ledger.now()[0]
+        asked.fetch.answered_at = min(now, send_time + longest_wait)
         journal = self._subscriptions.journal
         for topic in response.responses:
             for one in topic.partitions:

@@ -27,14 +27,18 @@ class TopicIds:
     Decides which topics may have been recreated since they were last known to exist.
 
     A metadata response proves that a topic exists. So does a fetch in flight, because a
-    broker responds with an error if the topic is deleted during the fetch. A partition
+    broker responds with an error if the topic is deleted during the fetch. A response
+    that was late on its way proves it only for the time at which the broker can have
+    written the response: the time of the request, or the end of the longest wait of a
+    fetch. A partition
     is doubtful if there was no such proof for a while: a fetch names only the topic, so
     it might read the log of a new topic with that name. A broker that does not know a
     fetch's topic also makes the partition doubtful. After that, only the response to a
     later metadata request is a proof.
 
-    A doubtful partition waits for a metadata response only once, and briefly. After
-    that it is fetched, but stays doubtful until a response arrives.
+    The fetch of a partition that is doubtful in this sense waits for a metadata
+    response only once, and briefly. After that the partition is fetched, but stays
+    doubtful until a response arrives.
 
     Thread rules: only the IO thread uses this object.
 
@@ -70,7 +74,7 @@ class TopicIds:
     def doubtful(
         self, states: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> dict[TopicPartition, OwnedPartitionState]:
-        """Return those of the partitions that are doubtful."""
+        """Return the partitions whose topic may have been recreated."""
         since, found = self._now() - UNSEEN_HELD, {}
         fetches: Collection[Fetch] | None = None
         for tp, state in states:  # there may be a thousand per poll
@@ -91,7 +95,7 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Start a wait for metadata about doubtful partitions; return whether to wait.
+        Start a wait for metadata if any partition is doubtful; return whether to wait.
 
         If the result is True, the caller must request metadata.
         """

@@ -116,8 +116,8 @@ class Iteration:
         Args:
             call: the function. After it returns, this method makes no other call, so
                 that no signal handler can interrupt it.
-            goes_on: whether the call is a step of the iteration, which is then not
-                ended.
+            goes_on: whether the call is a step of the iteration; if so, the iteration
+                is not ended.
 
         Raises:
             ConcurrentPollError: another poll or step of an iteration is in progress.

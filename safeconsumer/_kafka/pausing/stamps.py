@@ -9,7 +9,7 @@ from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 
 class Stamped(int):
     """
-    A number in a request that carries the ownership and the reset to which it belongs.
+    A number in a request, with the ownership and the reset that the request belongs to.
 
     Upstream treats the number as a plain int, and passes it on from the request to the
     response. The number is the offset of a fetch, which upstream also keeps with the
@@ -37,7 +37,7 @@ class Stamped(int):
 
 
 def belongs_to(number: int, state: OwnedPartitionState | None) -> bool:
-    """Return whether a number was stamped in this ownership, or is not stamped."""
+    """Return whether a number was stamped in this ownership, or is a plain number."""
     return getattr(number, "state", state) is state
 
 

@@ -18,12 +18,12 @@ class Steps:
     Yields the records that a poll has taken from one partition, until a hold covers it.
 
     The position moves past each record as it is yielded. The steps also end when the
-    ownership has changed, or the position was moved since the last record.
+    ownership has changed, or the position has been moved since the last record.
 
     Attributes:
         tp: the partition.
         state: its state in this ownership.
-        moves: the state's number of moves when the records were taken.
+        moves: the state's ``moves`` when the records were taken.
         records: the records.
         at: the number of yielded records.
         position: the position after the last yielded record.
@@ -49,8 +49,8 @@ class Steps:
     def __next__(self) -> ConsumerRecord:
         if self.at == len(self.records):
             raise StopIteration
-        # Checked before each record, because a hold may be placed at any time. The
-        # membership test is skipped while the quiet set is the same object.
+        # Checked before each record, because a hold may be placed at any time. The set
+        # of quiet partitions is not searched again while it is the same object.
         if (quiet := self._quiet()) is not self._checked:
             if self.tp in quiet:
                 raise StopIteration

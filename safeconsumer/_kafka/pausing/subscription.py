@@ -32,7 +32,7 @@ from safeconsumer.holds.scope import partition_text
 
 
 class Journal(Protocol):
-    """What parts of a consumer report to its journal, on any thread."""
+    """The calls with which a consumer reports to its journal, on any thread."""
 
     def reassigned(self, change: Reassignment) -> None:
         """Record a change of the assignment, under upstream's lock, without raising."""
@@ -98,7 +98,7 @@ def id_text(topic_id: UUID) -> str:
 
 
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
-    # Returns a method that calls upstream's only for partitions that are still
+    # Returns a method that calls ``upstream`` with the partitions that are still
     # assigned.
     @functools.wraps(upstream)
     def call(
@@ -111,7 +111,7 @@ def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
 
 
 class ConsumedOffsets(dict[TopicPartition, OffsetAndMetadata]):
-    """The offsets that the consumer has collected, because a commit specified none."""
+    """The offsets that the consumer collects for a commit that specifies none."""
 
 
 class LedgerSubscription(SubscriptionState):
@@ -307,11 +307,7 @@ class LedgerSubscription(SubscriptionState):
     ) -> dict[
         TopicPartition, tuple[OwnedPartitionState, int, int, OffsetAndMetadata | None]
     ]:
-        """
-        Map partitions to their state and their position for the program.
-
-        The two numbers in between are those of the state's moves and takes.
-        """
+        """Map partitions to state, ``moves``, ``takes`` and position for the program."""
         # A worker calls this method before each poll, so for speed it only reads
         # attributes.
         with self._lock:
@@ -346,7 +342,7 @@ class LedgerSubscription(SubscriptionState):
             return frozenset() if self.is_closing else self.undelivered.in_hand()
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions whose records a worker, or else the program, processes."""
+        """Return the partitions whose records a worker (or else the program) uses."""
         return (self.worker_busy or self.in_hand)()
 
     # ------------------------------------------------------------ settled positions
@@ -425,8 +421,8 @@ class LedgerSubscription(SubscriptionState):
         for tp, state in gained:
             self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
-        # Also if an id is only presumed, because a signal handler may have interrupted
-        # the last call.
+        # Ids are also requested if one is only presumed, because a signal handler may
+        # have interrupted the last call.
         if gained or any(state.is_presumed for state in self.assignment.values()):
             self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
@@ -495,15 +491,14 @@ class LedgerSubscription(SubscriptionState):
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
-        Record each topic's number of partitions; the smallest recorded number counts.
+        Record each topic's number of partitions; the smallest number so far is kept.
 
-        A topic that has fewer partitions now, or another id, was recreated. With
-        another id, all its partitions count as added. Topics that are neither given nor
-        subscribed are forgotten, unless the subscription is a pattern. The topics of a
-        join may be older than the subscription.
-        While a worker uses the consumer, all partitions of a topic that did not exist
-        in an earlier call count as added, unless the topic's id shows that it existed
-        before.
+        A topic that has fewer partitions now, or another id, was recreated. If its id
+        has changed, all its partitions count as added. Topics that are neither given
+        nor subscribed are forgotten, unless the subscription is a pattern. The topics
+        of a join may be older than the subscription. While a worker uses the consumer,
+        all partitions of a topic that did not exist in an earlier call count as added,
+        unless the topic's id shows that it existed before.
         """
         with self._lock:
             self._note_partitions(topics)
@@ -518,7 +513,7 @@ class LedgerSubscription(SubscriptionState):
         if pattern is None:
             kept = self.subscription or ()
         elif is_of_all and is_complete:
-            kept = ()  # topics that are missing in the response will count as new
+            kept = ()  # topics that are missing from the response will count as new
         now = {topic: noted[topic] for topic in kept if topic in noted}
         for topic, partitions in topics.items():
             count, topic_id = len(partitions), self.newest_id(topic)
@@ -543,8 +538,8 @@ class LedgerSubscription(SubscriptionState):
         """
         Record, while a worker uses the consumer, which topics do not exist.
 
-        If a pattern is subscribed, topics that a response with all topics lacks are
-        forgotten, because a topic that is not known counts as added from then on.
+        If a pattern is subscribed, topics that are missing from a response with all
+        topics are forgotten, so that they count as added when they appear again.
 
         Args:
             topics: the partitions of each subscribed topic, according to a metadata
@@ -580,7 +575,7 @@ class LedgerSubscription(SubscriptionState):
 
     def _begins_at_its_start(self, tp: TopicPartition) -> bool:
         # Returns whether the partition was added while a worker uses the consumer, or
-        # its topic was recreated while a hold covered it and it was not assigned.
+        # its topic was recreated while the partition was held and not assigned.
         count, _ = self._first_seen.get(tp.topic, (math.inf, None))
         if self._skips_no_record:
             return int(tp.partition) >= count
@@ -606,7 +601,7 @@ class LedgerSubscription(SubscriptionState):
 
         Thread rules: only the IO thread calls this.
         """
-        now, is_older, is_proof = self.ledger.now()[0], False, True
+        is_older, is_proof = False, True
         with self._lock:
             again = []
             for tp, state in self.assignment.items():
@@ -625,7 +620,7 @@ class LedgerSubscription(SubscriptionState):
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
                 elif state.topic_id in {None, topic_id} or state.is_set_by_program:
-                    state.topic_id, state.named_at = topic_id, now
+                    state.topic_id, state.named_at = topic_id, asked_at
                     state.is_presumed = state.is_set_by_program = False
                 else:
                     again.append(tp)
@@ -705,7 +700,7 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark positions that the program sets while topic ids are presumed, to keep them."""
+        """Mark positions that the program sets while topic ids are unconfirmed."""
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
@@ -760,9 +755,9 @@ class LedgerSubscription(SubscriptionState):
         """
         Drop a position until a broker has reported where to start.
 
-        A call without a strategy means that the position is out of range. A broker does
-        not report whether records were deleted, or the position is beyond the end of
-        the log. If the partition was held, the start of the log is requested first.
+        If a call specifies no strategy, the position is out of range. A broker does not
+        report whether records were deleted, or the position is beyond the end of the
+        log. If the partition was held, the start of the log is requested first.
 
         Raises:
             IllegalStateError: the partition is not assigned, for example because

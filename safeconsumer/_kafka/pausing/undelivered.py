@@ -20,8 +20,9 @@ class Fetch:
     A request for records.
 
     Attributes:
-        answered_at: the time of the response, in monotonic seconds; -inf until it
-            arrives.
+        answered_at: the time at which the broker answered, at the latest, in monotonic
+            seconds; -inf until the response arrives. A response that was late on its
+            way counts from the end of the broker's longest wait.
     """
 
     answered_at = -math.inf
@@ -121,7 +122,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     named_at: float = -math.inf
     """
-    The time of the last metadata with that topic id, in monotonic seconds.
+    The time of the assignment, or of the last metadata request whose response had that
+    topic id, in monotonic seconds.
     """
 
     unknown_at: float = -math.inf
@@ -227,9 +229,9 @@ class OwnedPartitionState(TopicPartitionState):
             unvalidated: the partitions whose position was set, and not just advanced by
                 reading, since positions were last compared with their leaders' epochs.
             unsettle: a function to call before and after each change that may make the
-                position depend on a broker's response. The call before covers a signal
-                handler that raises after the change. The call after covers a handler
-                that reads ``is_settled`` in between.
+                position depend on a broker's response. The first call is for signal
+                handlers that raise after the change. The second call is for signal
+                handlers that read ``is_settled`` in between.
         """
         self.buffer = Buffer()
         self.lock = lock
@@ -310,7 +312,7 @@ class OwnedPartitionState(TopicPartitionState):
         Move the position and the cursor back to the first record that a poll has taken.
 
         Returns:
-            Whether this was possible; it is impossible if the position was moved since.
+            Whether this was possible; it is not if the position has been moved since.
         """
         moves, before = self.moves, self.before
         if before is not None:
@@ -354,13 +356,14 @@ class Undelivered:
         yielding: the partition of the record that an iteration yielded last; empty
             while the iteration fetches the next record; None after a poll.
         are_returned: whether the poll has returned the records. The poll sets this
-            last, and without a call. A signal handler therefore raises either before
-            that, and the records are delivered again, or after the poll has returned.
+            last, by an assignment that calls no function. A signal handler therefore
+            raises either before that, and the records are delivered again, or after the
+            poll has returned.
         is_step: whether a step of an iteration is polling. The partitions of all its
             polls are kept until the step has determined which records it yields.
-        step_starts: maps each partition to its state, the state's number of moves, the
-            offset from which the polls of a step started to take records, and whether a
-            seek moved the position there after the step had taken records.
+        step_starts: maps each partition to its state, the state's ``moves``, the offset
+            at which the polls of a step began to take records, and whether a seek moved
+            the position there after the step had taken records.
     """
 
     def __init__(self) -> None:
@@ -450,9 +453,9 @@ class Undelivered:
         """
         Move each position back to the first record that was taken but not returned.
 
-        Returned records are dropped from the buffers, unless the position has not
-        passed them, as in an iteration. If a signal handler interrupts this call, the
-        next call repeats it.
+        Returned records before the position are dropped from the buffers. In an
+        iteration the position may still precede them. If a signal handler interrupts
+        this call, the next call repeats it.
 
         Args:
             comes_again: a function that is called with each partition, and the offset

@@ -91,7 +91,7 @@ class FetchWait:
 
     def for_any(self, futures: Sequence[Future], timeout_ms: float | None) -> None:
         """
-        Wait until any of the futures is done, the timeout, or a call of :meth:`end`.
+        Wait until a future is done, the timeout has passed, or :meth:`end` is called.
 
         Raises:
             Exception: the network's loop has ended with this error, or ends with it
@@ -153,7 +153,7 @@ class WakingManager:
 
     @contextlib.contextmanager
     def unwakeable(self) -> Generator[None, None, None]:
-        """Let no wake-up end a join's or listener's wait in the ``with`` block."""
+        """Prevent wake-ups from ending a join's or listener's wait in the ``with`` block."""
         self._is_unwakeable = True
         try:
             yield

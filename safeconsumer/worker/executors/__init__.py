@@ -66,9 +66,9 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
 
     Raises:
         WorkerSettingError: the executor awaits handlers and this handler is not a
-            coroutine function, or the handler is a coroutine function and the executor
-            does not await; or the handler is a generator function, over which no
-            executor iterates.
+            coroutine function; or the handler is a coroutine function and the executor
+            does not await; or the handler is a generator function, which no executor
+            can run.
     """
     if is_generator(handle):
         message = (

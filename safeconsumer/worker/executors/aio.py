@@ -32,8 +32,8 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 
 T = TypeVar("T")
-# The fractions of the time for stopping after which handlers, the lifespan and the
-# tasks that handlers left behind are cancelled again.
+# While the executor stops, handlers, the lifespan and the tasks that handlers left
+# behind are cancelled again after these fractions of the time for stopping.
 _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
@@ -42,8 +42,8 @@ class Coroutines:
     Runs a given number of coroutines at a time, in one event loop.
 
     Each hand-over of records has its own asyncio task, so a handler that cancels its
-    task affects no other hand-over. The task runs in a copy of the context in which the
-    lifespan was entered. Each call of a handler has its own copy of the context.
+    task affects no other hand-over. The task runs in a copy of the ``contextvars``
+    context in which the lifespan was entered. Each call of a handler has its own copy.
     """
 
     def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
@@ -99,7 +99,7 @@ class Coroutines:
         """Do nothing, because a coroutine immediately starts the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Cancel running handlers, leave the lifespan, and stop the loop if we started it."""
+        """Cancel running handlers, exit the lifespan, and stop the loop if we started it."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
@@ -335,7 +335,7 @@ class Coroutines:
                         and isinstance(error, HandlerCancelledError)
                     ):
                         # The cancellation was meant for an earlier record, so this
-                        # record is not failed but handed out again.
+                        # record has not failed, and is handed out again.
                         break
                     return Outcome(
                         task=task,
@@ -346,7 +346,7 @@ class Coroutines:
                         failing=now - before,
                     )
                 finally:
-                    # The error's traceback refers to this frame, see _call_sink().
+                    # The error's traceback refers to this frame; see _call_sink().
                     error = None
             records[index] = None
         else:

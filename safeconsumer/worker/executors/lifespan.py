@@ -139,7 +139,7 @@ def _not_entered(error: BaseException) -> LifespanError:
 
 
 def not_left(error: BaseException) -> LifespanError:
-    """Return the error for a lifespan that could not be left."""
+    """Return the error for a failed exit of the lifespan."""
     wrong = LifespanError(f"lifespan could not be left: {shown(error)}")
     wrong.__cause__ = error
     return wrong
@@ -147,7 +147,7 @@ def not_left(error: BaseException) -> LifespanError:
 
 class LifespanThread:
     """
-    Enters and leaves the lifespan in its own daemon thread.
+    Enters and exits the lifespan in its own daemon thread.
 
     Because of the separate thread, callers can limit their wait. It also means that
     entering and leaving happen on the same thread, as a database connection may

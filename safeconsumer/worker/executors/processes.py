@@ -63,7 +63,7 @@ class _Child:
     _is_orphan: bool = False
 
     def readables(self) -> list[Any]:
-        """Return the objects that become readable at a message or the exit of the process."""
+        """Return the objects that become readable on a message or on the process's exit."""
         return [self.pipe] if self._is_orphan else [self.pipe, self.process.sentinel]
 
     def has_message(self, seconds: float | None) -> bool:
@@ -89,7 +89,7 @@ class _Child:
         return self.has_message(seconds)
 
     def last_message(self, seconds: float) -> LifespanError | None:
-        """Wait until the process exits; return why it could not leave its lifespan."""
+        """Wait until the process exits; return why it could not exit its lifespan."""
         with contextlib.suppress(EOFError, OSError):
             while self.has_message(seconds):
                 message = self.pipe.recv()
@@ -219,7 +219,7 @@ class Processes(Threads):
                 child.kill()
                 continue
             with contextlib.suppress(OSError):
-                child.pipe.send(None)  # the process leaves its lifespan and exits
+                child.pipe.send(None)  # the process exits its lifespan and ends
         for place, child in children:
             if place not in busy:
                 error = child.last_message(max(0.0, until - time.monotonic()))
@@ -246,7 +246,7 @@ class Processes(Threads):
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         try:
-            self._make_ready()  # done first, while the record has not begun yet
+            self._make_ready()  # done before the record begins
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
         except HandlersCannotRunError as error:

@@ -54,7 +54,7 @@ class Threads:
         return self._lifespan.wait_entered(seconds)
 
     def recall(self) -> None:
-        """Do nothing, because a thread immediately starts the records that it claims."""
+        """Do nothing, because a thread immediately handles the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """Make the threads end; a thread in a handler ends once the handler returns."""

@@ -1,11 +1,11 @@
-"""Runs churns: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
+"""Churn tests: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
 
 # ruff: noqa: E402, T201 - the program prints; threads and clocks are replaced before
 # other modules import them
 import os
 import sys
 
-if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have one order
+if os.environ.get("PYTHONHASHSEED") != "0":  # gives sets of strings one order
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - this program itself
 
@@ -26,7 +26,7 @@ from tests.sim.churn.playing import played
 
 
 def main():
-    """Play the seeds from the command line; return true if any of them finds a violation."""
+    """Run a churn test for each seed; return true if any of them finds a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one seed, or first and last")
     parser.add_argument("--minutes", type=float, default=30.0, help="virtual minutes")
@@ -53,7 +53,7 @@ def _is_good(churn, seed, preempt):
     except ViolationError as violation:
         print(f"seed {seed}: {violation}", *violation.__notes__, sep="\n", flush=True)
         return False
-    except Exception:  # noqa: BLE001 - the error is printed, and the next seed is played
+    except Exception:  # noqa: BLE001 - the error is printed, and the next seed runs
         print(f"seed {seed}: {traceback.format_exc()}", flush=True)
         return False
     cost = time.process_time() - began

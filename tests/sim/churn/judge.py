@@ -1,5 +1,5 @@
 """
-Judges a churn by its own record of each member's holds, ownerships and deliveries.
+Judges a churn test by its own record of members' holds, ownerships and deliveries.
 
 The judge shares no code with the product. Programs report what they know (calls that
 have returned, listener calls, records), and the judge observes the requests to the
@@ -84,7 +84,7 @@ class Ownership:
 
 @define
 class Judge:
-    """Keeps a book for each member of a group, and tracks the group's holds and logs."""
+    """Keeps a ``Book`` for each member of a group, and tracks the group's holds and logs."""
 
     lab: Lab
     logs: Logs
@@ -101,7 +101,7 @@ class Judge:
         self.lab.cluster.on_request = self._asked
 
     def book(self, name, **facts):
-        """Open the book of a new member."""
+        """Create the ``Book`` that tracks a new member."""
         self.books[name] = Book(judge=self, name=name, **facts)
         return self.books[name]
 
@@ -149,7 +149,7 @@ class Judge:
                 books[0].committed(tp, at, before.get(tp))
 
     def check_coverage(self, wanted):
-        """Fail if too little happened, because the churn has then proved nothing."""
+        """Fail if too little happened, because the churn test has then proved nothing."""
         missing = {what: n for what, n in wanted.items() if self.seen[what] < n}
         assert not missing, f"too little happened: {missing} of {dict(self.seen)}"
 

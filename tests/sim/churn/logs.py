@@ -85,8 +85,8 @@ class Logs:
         """
         Return whether a reader at ``position`` may get ``found`` as its next record.
 
-        A reader may do so if no visible record lies in between. Retention sends a reader
-        whose position is deleted to a start of the log.
+        A reader may do so if no visible record lies in between. A reader whose
+        position was deleted by retention continues at a later start of the log.
         """
         begins = [position, *(at for at in self.starts[tp] if position < at <= found)]
         return any(

@@ -1,4 +1,4 @@
-"""The simulated world of a churn, with its cluster, its judge and random events."""
+"""The simulated world of a churn test, with its cluster, its judge and random events."""
 
 import threading
 from collections import deque
@@ -36,7 +36,7 @@ _ASSIGNORS = (
     CooperativeStickyAssignor,
     CooperativeStickyAssignor,
 )
-_ERRORS = {  # by request, the error codes with which a broker may answer
+_ERRORS = {  # for each request type, the error codes that a broker may return
     "Heartbeat": (15, 16, 27),
     "JoinGroup": (14, 15, 16),
     "SyncGroup": (15, 16, 27),
@@ -52,7 +52,7 @@ _ERRORS = {  # by request, the error codes with which a broker may answer
 @frozen(kw_only=True)
 class Churn:
     """
-    The settings of a churn.
+    The settings of a churn test.
 
     Attributes:
         minutes: virtual minutes until all faults are repaired.
@@ -88,7 +88,7 @@ class Meddler(Deserializer):
 
 
 class SimulatedNemesis(Nemesis):
-    """A churn in one world, with its brokers, programs, judge and random events."""
+    """A churn test in one world, with its brokers, programs, judge and random events."""
 
     every = 8
     owners = ("app", "ops", "guard")
@@ -161,9 +161,9 @@ class SimulatedNemesis(Nemesis):
         if not self.churn.are_workers:
             always |= {self.commit: 3, self.seek: 2, self.nap: 2}
             always |= {self.step_aside: 2, self.pause_late: 2}
-            # The eager sticky assignor of kafka-python 3.0.12 keeps assigning a member
-            # the partitions of a topic to which the member no longer subscribes; the
-            # member refuses them, ten times a second.
+            # After a member unsubscribes from a topic, the eager sticky assignor of
+            # kafka-python 3.0.12 keeps assigning the topic's partitions to the member,
+            # which refuses them ten times a second.
             if self._assignor is not StickyPartitionAssignor:
                 always[self.subscribe] = 0.7
             if self.operator is not None:
@@ -523,7 +523,7 @@ class SimulatedNemesis(Nemesis):
         return False
 
     def _picture(self):
-        """Return each partition's offsets and owners, to show why the churn did not end."""
+        """Return each partition's offsets and owners, to show why the test did not end."""
         lines = [f"{self.lab.cluster.groups.find(GROUP).state}"]
         for tp in self.logs.partitions():
             log = self.logs.log(tp)
@@ -534,9 +534,10 @@ class SimulatedNemesis(Nemesis):
 
 
 def churn(lab, what):
-    """Run a churn in a world; return the judge, which has found no violation."""
+    """Run a churn test in a world; return the judge, which has found no violation."""
     nemesis = SimulatedNemesis(lab, what)
-    # Control costs five times as much, because each member reads one more topic.
+    # A controlled group takes five times as long to simulate, because each member
+    # also reads the control topic.
     share = 1 / 3 if nemesis.is_controlled else 1.0
     nemesis.run(60 * what.minutes * share)
     nemesis.finish()

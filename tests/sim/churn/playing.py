@@ -1,4 +1,4 @@
-"""Runs a churn by its seed; an error has the command that repeats the churn."""
+"""Runs a churn test from its seed; an error shows the command that repeats the test."""
 
 import gc
 import logging
@@ -13,7 +13,7 @@ from tests.sim.lab import play
 
 def played(what, seed, *, preempt=0.0):
     """
-    Run one churn; return the judge.
+    Run one churn test; return the judge.
 
     Raises:
         ViolationError: a promise was broken; a note has the command that repeats it.
@@ -44,4 +44,4 @@ def _forget_producers():
     for one in gc.get_objects():
         if type(one) is KafkaProducer and not getattr(one, "_closed", True):
             one._closed = True
-            one.close()  # close only removes its hook at the interpreter's exit
+            one.close()  # only unregisters the producer's atexit hook

@@ -1,4 +1,4 @@
-"""A program beside the group that writes transactions."""
+"""A program that is not in the group and writes transactions."""
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError

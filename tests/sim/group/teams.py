@@ -102,7 +102,7 @@ def played(prepare=nullcontext, **team):
 
 @contextmanager
 def work(team):
-    """Run the test beside one polling member, which has committed everything."""
+    """Run the test with one polling member, which has committed everything."""
     consumer = team.subscribed("billing-1")
     team.catch_up(consumer)
     with Polled(consumer):
@@ -111,7 +111,7 @@ def work(team):
 
 @contextmanager
 def held(team):
-    """Run the test beside a member that obeys alice's hold of the topic."""
+    """Run the test with a member that obeys alice's hold of the topic."""
     with work(team):
         typed(team, "pause", team.topic, "--reason", "x", "--wait", "30s")
         yield
@@ -119,7 +119,7 @@ def held(team):
 
 @contextmanager
 def patient(team):
-    """Run the test beside a member that allows more clock skew than commands do."""
+    """Run the test with a member that allows more clock skew than commands do."""
     consumer = team.subscribed("patient", control=team.with_settings(clock_skew=300.0))
     team.catch_up(consumer)
     with Polled(consumer):

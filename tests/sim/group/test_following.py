@@ -68,7 +68,7 @@ def test_follower_and_command_have_the_same_result(team):
 
 @played()
 def test_group_held_before_it_exists_is_shown_without_members(team):
-    """Brokers of 4.0 answer with an error that means a missing group, not an unknown one."""
+    """Kafka 4.0 brokers return an error that means a missing group, not an unknown one."""
     operator = Operator(team.broker.client_config, team.settings)
     team.operator_holds("@all")
     with follower(team) as following, operator:
@@ -137,7 +137,7 @@ def test_status_topic_that_is_created_later_is_read(team, monkeypatch):
 
 
 @simulated(seeds=1, nightly=3)
-def test_reader_busy_with_records_does_not_call_the_broker_silent(lab):
+def test_reader_busy_with_records_does_not_report_a_silent_broker(lab):
     """One response may have records for many polls, during which nothing is fetched."""
     operating.Operator(lab).write(*[(b"%d" % number, b"x") for number in range(100)])
     with closing(reading({**lab.connection, "max_poll_records": 10})) as reader:
@@ -187,7 +187,7 @@ def test_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
 
 
 def read_again(reader):
-    """Start again after each error, as callers do; return the values of the last start."""
+    """Start again after each error, as callers do; return the values since the last start."""
     found = []
     for _ in range(40):
         try:

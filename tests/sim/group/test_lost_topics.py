@@ -51,7 +51,7 @@ def test_holds_kept_by_members_after_their_topic_was_lost_are_lifted_by_name(tea
 
 @played()
 def test_wait_for_flowing_fails_for_a_deleted_topic(team):
-    """A member that assigned the topic manually still reports the topic as delivered."""
+    """A member that assigned the topic manually still reports the topic as flowing."""
     team.settings = team.quick
     team.broker.lab.cluster.creates_topics = False
     member = team.member()

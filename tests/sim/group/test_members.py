@@ -229,7 +229,7 @@ def test_member_rarely_requests_a_missing_status_topic(lab, caplog):
 )
 @operated(nightly=5)
 def test_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
-    """The killed member counts until its partitions move; then the next owner counts."""
+    """The verdict covers the killed member until the next owner has its partitions."""
     lab.topic("t", 4, records=5)
     quick = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1000}
     a, b = operator.member("a", **quick, **settings), operator.member("b", **quick)
@@ -271,7 +271,7 @@ def test_restarted_static_member_is_quiet_once_it_has_reported(lab, operator):
     operator.wait_until_quiet(seconds=5)
     with operator.looking() as looking:
         began = lab.now
-        while lab.now < began + 20:  # the killed member's session ends in this time
+        while lab.now < began + 20:  # the killed member's session ends within this time
             assert looking.look(GROUP).verdict.words == "quiet"
             lab.sleep(2)
 

@@ -65,7 +65,7 @@ def test_own_hold_is_replaced_only_with_the_flag(team):
     assert re.search(r"instead of\n  @all +operator:alice .*until resumed", printed)
     assert "unchanged" in pause(team, "@all", "--for", "2h")
     first, later = past(team)
-    # Retention counts from the first hold, which made the partitions held.
+    # Retention counts from the first hold, even if another hold replaces it.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
     assert "unchanged" in pause(team, "@all", "--for", "1h")
     assert "instead of" in pause(team, "@all", "--for", "1h", "--replace")

@@ -174,7 +174,7 @@ def test_program_places_and_lifts_only_its_own_holds(team):
 
 @played()
 def test_renewed_hold_keeps_the_time_of_its_first_placement(team):
-    """The topic's retention counts from that time, even if a lease is renewed often."""
+    """The topic's retention counts from that time, even if the hold is renewed often."""
     with operator(team) as one:
         for seconds in (600, 601, 602):
             one.pause(team.group, "orders", owner="loader", for_=seconds)

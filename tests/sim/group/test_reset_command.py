@@ -263,7 +263,7 @@ class OfTimes(Fault):
 
 
 @played(held)
-def test_reset_fails_if_no_leader_looks_up_its_time(team):
+def test_reset_to_a_time_fails_if_no_leader_can_look_up_its_offset(team):
     """A move to the end of the log would skip all waiting records."""
     error = _codes.error_code("KAFKA_STORAGE_ERROR")
     OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster.faults)

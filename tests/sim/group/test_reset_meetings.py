@@ -1,4 +1,4 @@
-"""Resets (G10) that coincide with broker failures, static members and transactions."""
+"""Resets (G10) combined with broker failures, static members and transactions."""
 
 import pytest
 from kafka import KafkaProducer
@@ -66,8 +66,8 @@ class Fleet:
 @both_protocols
 @pytest.mark.parametrize("way", ["moved", "killed"])
 @operated(nightly=10, nodes=3)
-def test_coordinator_that_moves_only_delays_a_reset(lab, operator, assignor, way):
-    """The next coordinator has the commits; a member without a response commits again."""
+def test_coordinator_change_merely_delays_a_reset(lab, operator, assignor, way):
+    """The new coordinator has the commits; a member without a response commits again."""
     fleet = Fleet(lab, operator, "ab", assignor=assignor, control=CONTROL)
     targets = dict(zip(fleet.tps, (3, 0, 10, 7), strict=True))
     operator.reset(targets)
@@ -81,7 +81,7 @@ def test_coordinator_that_moves_only_delays_a_reset(lab, operator, assignor, way
 
 
 @operated(nightly=10, nodes=3)
-def test_brokers_that_restart_repeatedly_only_delay_a_reset(lab, operator):
+def test_repeated_broker_restarts_merely_delay_a_reset(lab, operator):
     """Eleven times a random broker restarts, which may be a leader or the coordinator."""
     fleet = Fleet(lab, operator, "ab")
     targets = dict.fromkeys(fleet.tps, 4)
@@ -229,7 +229,7 @@ def test_committed_target_counts_as_done_once_its_owner_starts_there(lab, operat
 
 
 @operated()
-def test_reset_that_is_undone_is_reported_again(lab, operator):
+def test_reset_undone_by_another_commit_is_reported_as_waiting_again(lab, operator):
     """Another client's commit undoes the reset, and Kafka refuses the member's correction."""
     at_work(lab, operator)
     operator.hold("t")

@@ -482,7 +482,7 @@ def test_moved_partition_costs_little_while_the_hold_is_in_force(
 
 @operated()
 def test_moved_partitions_are_released_in_one_change(lab, operator, monkeypatch):
-    """3,000 single changes used to keep the heartbeat thread busy for seconds."""
+    """3,000 separate changes used to keep the heartbeat thread busy for seconds."""
     tps = lab.topic("t", 20, records=2)
     one = operator.member(enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 40)

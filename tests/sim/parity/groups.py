@@ -134,8 +134,8 @@ def offsets_of_a_transaction(s):
 
 @in_groups
 def a_member_comes_and_goes(s):
-    """Each step leads to a later generation, which both members share."""
-    # The number of generations that a step takes varies: a join may be repeated.
+    """The generation rises each time a member joins or leaves."""
+    # The generation may rise by more than one, because a join may be repeated.
     s.topic(partitions=4)
     a = s.member("t")
     a.owns(4)

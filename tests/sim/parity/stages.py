@@ -27,8 +27,8 @@ PROTOCOLS = {"eager": reading.EAGER, "cooperative": reading.COOPERATIVE}
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
 # Members notice a rebalance quickly, and a busy machine causes no eviction.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
-LOADING = 14  # Kafka's code of COORDINATOR_LOAD_IN_PROGRESS
-_ROUNDS = 3  # polls after everything was read, which must return nothing more
+LOADING = 14  # Kafka's error code COORDINATOR_LOAD_IN_PROGRESS
+_ROUNDS = 3  # polls after everything was read; they must return nothing more
 
 
 SCENARIOS = {}
@@ -47,7 +47,7 @@ def in_groups(play):
 
 
 def cases():
-    """Return every scenario with each of its protocols, as the ids of tests."""
+    """Return each scenario's name with each of its protocols."""
     return [
         (name, protocol)
         for name, (_, protocols) in SCENARIOS.items()
@@ -55,8 +55,8 @@ def cases():
     ]
 
 
-def cases_of_the_day():
-    """Return one case of each scenario, with alternating protocols."""
+def common_cases():
+    """Return one case of each scenario, with alternating protocols, for every run."""
     return [
         (name, protocols[turn % len(protocols)])
         for turn, (name, (_, protocols)) in enumerate(SCENARIOS.items())
@@ -220,7 +220,7 @@ def _noting_kinds(**configs):
 
 
 class Inspected:
-    """Shows a scenario its consumer's membership, requests and progress."""
+    """Gives a scenario access to its consumer's membership, requests and progress."""
 
     lab: Any
     consumer: Any

@@ -5,7 +5,7 @@ from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.parity.playing import simulated_facts
-from tests.sim.parity.stages import cases, cases_of_the_day
+from tests.sim.parity.stages import cases, common_cases
 
 # Scenarios in which our class differs, by the promise that requires the difference.
 OTHERWISE = {
@@ -20,16 +20,16 @@ OTHERWISE = {
 DIFFERENT = {name for names in OTHERWISE.values() for name in names}
 
 
-# By day each scenario runs with one of its protocols, alternately.
+# Outside the nightly run, each scenario has one of its protocols, alternately.
 PLAYED = [
-    pytest.param(*case, marks=() if case in cases_of_the_day() else pytest.mark.nightly)
+    pytest.param(*case, marks=() if case in common_cases() else pytest.mark.nightly)
     for case in cases()
 ]
 
 
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize(("name", "protocol"), PLAYED)
-def test_scenario_has_the_same_facts_with_either_client(name, protocol):
+def test_scenario_yields_the_same_observations_with_either_client(name, protocol):
     """P13: ``OTHERWISE`` lists the exceptions."""
     ours, stock = (
         simulated_facts(name, one, protocol) for one in (SafeConsumer, KafkaConsumer)

@@ -161,7 +161,7 @@ def test_worker_stopped_before_its_start_does_not_join_a_group(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("done", [1, 2])
-def test_report_after_a_loss_is_committed_only_if_everything_was_committed(lab, done):
+def test_report_after_a_loss_says_committed_only_if_everything_was_committed(lab, done):
     filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
         lab, Handler(lab, late=1.0), commit=Commit(every=0.2 if done == 1 else 60.0)
@@ -178,7 +178,7 @@ def test_report_after_a_loss_is_committed_only_if_everything_was_committed(lab, 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
 def test_worker_waits_for_handlers_of_a_lost_ownership(lab, seconds):
-    """The worker leaves its lifespan only after these handlers, unless it gives them up."""
+    """The worker leaves its lifespan only after these handlers, unless it abandons them."""
     filled(lab, 1, "slow")
     order = []
 
@@ -327,7 +327,7 @@ def test_record_finished_during_the_last_commit_does_not_count_as_done(lab):
     assert (report.done, report.dropped, committed(lab)) == (1, 3, [1])
 
 
-def test_drain_is_counted_from_the_request_to_stop(lab):
+def test_drain_time_starts_at_the_request_to_stop(lab):
     filled(lab, 1, "hangs")
     run = Working(lab, Handler(lab, hangs=60), drain=Drain(shutdown=3.0))
     lab.until(lambda: run.worker.stats().running)
@@ -343,7 +343,7 @@ def test_drain_is_counted_from_the_request_to_stop(lab):
 
 
 class HangingHook:
-    """A hook that hangs for some seconds, once switched on, or at one kind of event."""
+    """A hook that hangs at one kind of event, or at all events while ``hangs`` is true."""
 
     def __init__(self, lab, seconds=10**9, kind=None):
         self._lab, self._seconds, self._kind = lab, seconds, kind

@@ -1,4 +1,4 @@
-"""W6, W12, P20: partitions are revoked while commits are refused; a worker's log is cut."""
+"""W6, W12, P20: partitions are revoked while commits are refused; a log is truncated."""
 
 import itertools
 
@@ -229,7 +229,7 @@ def test_hanging_handler_does_not_delay_the_commit_of_a_floor(lab):
     second.owns(1)
 
 
-# A worker's log is cut, and no record of the new leader is skipped
+# A worker's log is truncated, and no record of the new leader is skipped
 
 
 SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
@@ -238,7 +238,7 @@ SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
 @pytest.mark.contract("P20", "W4")
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=1, nightly=2)
-def test_restarted_worker_starts_where_the_log_was_cut(lab, reset):
+def test_restarted_worker_starts_where_the_log_was_truncated(lab, reset):
     """Under ``latest`` the first commit has the epoch even before any record arrives."""
     (tp,) = filled(lab, 1, *["old"] * 10)
     if reset == "latest":
@@ -262,28 +262,28 @@ def test_restarted_worker_starts_where_the_log_was_cut(lab, reset):
 
 @pytest.mark.contract("P20", "W4")
 @pytest.mark.parametrize(
-    ("cut", "count"),
+    ("end", "count"),
     [(1, 10), (7, 10), (7, 0)],
     ids=["before-the-work", "after-the-work", "nothing-new"],
 )
 @simulated(seeds=1, nightly=2)
-def test_worker_with_queued_records_continues_at_the_end_of_a_cut_log(lab, cut, count):
+def test_worker_with_queued_records_continues_after_a_truncation(lab, end, count):
     """Unhandled records that are still in the log are delivered again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
     run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
     lab.until(lambda: len(handler.calls) == 3)
-    lab.cluster.truncate("t", 0, cut)
+    lab.cluster.truncate("t", 0, end)
     if count:
         put(lab, tp, *["new"] * count)
-    lab.until(lambda: committed(lab) == [cut + count], 200.0)
+    lab.until(lambda: committed(lab) == [end + count], 200.0)
     lab.sleep(10)
     run.stop()
-    assert committed(lab) == [cut + count]
+    assert committed(lab) == [end + count]
     kept = {one.offset for one in handler.calls if one.value != b"new"}
-    assert kept >= set(range(cut))
+    assert kept >= set(range(end))
     new = {one.offset for one in handler.calls if one.value == b"new"}
-    assert new == set(range(cut, cut + count))
+    assert new == set(range(end, end + count))
 
 
 @pytest.mark.contract("P20", "W5")
@@ -291,7 +291,7 @@ def test_worker_with_queued_records_continues_at_the_end_of_a_cut_log(lab, cut, 
     ("target", "first"), [(0, 0), (5, 2), (12, 2), ("beginning", 0)]
 )
 @simulated(seeds=1, nightly=2)
-def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first):
+def test_seek_during_the_poll_that_finds_the_log_truncated_is_kept(lab, target, first):
     """Unhandled records are delivered again, wherever the target of the seek is."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
@@ -322,7 +322,7 @@ def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first)
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
 def test_offset_after_a_transaction_has_the_epoch_of_the_transactions_end(lab):
-    """If it had the previous record's epoch, the log would seem to have been cut."""
+    """If it had the previous record's epoch, the log would seem truncated."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)

@@ -43,8 +43,8 @@ PARTITIONS, RECORDS = 4, 60
 KEYS = 500  # more keys than a partition has records
 # A deserializer refuses the records with these numbers: 5, 22, 39...
 UNREADABLE, UNREADABLE_REST = 17, 5
-# Record values are offsets, plus this number for each earlier cut of a log.
-A_CUT = UNREADABLE * 1_000_000
+# Record values are offsets, plus this number for each earlier truncation or recreation.
+A_TRUNCATION = UNREADABLE * 1_000_000
 NOT_COORDINATOR = 16
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
@@ -96,7 +96,7 @@ def counting(lab, settings, after_poll, way):
 
 
 def check_sums(run):
-    """Compare the polled records with their outcomes, unless a turn is in progress."""
+    """Compare the polled records with their outcomes, unless some are not queued yet."""
     engine = run.worker._engine
     with engine.kept.lock:
         stats = run.worker.stats()
@@ -112,15 +112,15 @@ def check_sums(run):
 
 class Book:
     """
-    Records the outcome of each record, by partition and offset, and broken promises.
+    Keeps the outcome of each record, by partition and offset, and the broken promises.
 
     Attributes:
         complete: records that were handled, dead-lettered or skipped.
         running: the number of running calls, by member and record.
         holds: by member, the scopes that are held for certain, and until when.
         values: the records of the logs, by partition and offset.
-        cut: by partition, the lowest offset from which records were replaced; members may
-            still commit the earlier records.
+        replaced: by partition, the lowest offset from which records were replaced; members
+            may still commit the earlier records.
         wrong: the broken promises, each with the evidence.
     """
 
@@ -130,7 +130,7 @@ class Book:
         self.complete = set()
         self.running = Counter()
         self.holds = {}
-        self.values, self.cut = {}, {}
+        self.values, self.replaced = {}, {}
         self.wrong = []
 
     def begin(self, who, records):
@@ -154,11 +154,11 @@ class Book:
         self.running.update((who, one) for one in places)
 
     def may_fail_in_batch(self, place):
-        """Return whether a record is unreadable, so that its batch may succeed without it."""
+        """Return whether a record is unreadable in a batch that may succeed without it."""
         return self.is_batch and place[1] % UNREADABLE == UNREADABLE_REST
 
     def pass_over(self, partition, offsets):
-        """Record offsets that need no handler, such as those that a seek skips."""
+        """Mark offsets that need no handler as complete, such as those that a seek skips."""
         self.complete.update((partition, offset) for offset in offsets)
 
     def write(self, place, value):
@@ -166,8 +166,8 @@ class Book:
         self.complete.discard(place)
 
     def replace(self, partition, offset):
-        """Record that the records from an offset on are gone, and may be replaced."""
-        self.cut[partition] = min(offset, self.cut.get(partition, offset))
+        """Forget the records from an offset onwards, which are gone and may be replaced."""
+        self.replaced[partition] = min(offset, self.replaced.get(partition, offset))
         gone = [one for one in self.values if one >= (partition, offset)]
         for place in [one for one in gone if one[0] == partition]:
             del self.values[place]
@@ -202,7 +202,7 @@ class Book:
     def look(self):
         """Compare committed offsets with completed records."""
         for partition, end in enumerate(committed(self.lab)):
-            known = min(end or 0, self.cut.get(partition, inf))
+            known = min(end or 0, self.replaced.get(partition, inf))
             passed = {(partition, at) for at in range(known)} - self.complete
             if passed:
                 self.break_promise("W4", partition, end, sorted(passed)[:5])
@@ -226,8 +226,8 @@ class Fuzz:
         self.keys = [self.dice.choice("abcdef") for _ in range(KEYS)]
         lab.topic("t", PARTITIONS)
         self.is_calm, self.may_interrupt = False, True
-        # The judge cannot tell which records a seek skips in a log that is cut.
-        self.may_seek, self.cuts = self.dice.random() < 0.5, 0
+        # The judge cannot tell which records a seek skips in a truncated log.
+        self.may_seek, self.truncations = self.dice.random() < 0.5, 0
         self.way = self.dice.choice(self.ways)
         lab.cluster.creates_topics = False
         self.ending = {}
@@ -291,7 +291,7 @@ class Fuzz:
             if self.lab.now < self.ending.get(tp, 0.0):
                 self.book.pass_over(tp.partition, range(log.end, log.end + some))
             offsets = range(log.end, log.end + some)
-            values = [offset + self.cuts * A_CUT for offset in offsets]
+            values = [offset + self.truncations * A_TRUNCATION for offset in offsets]
             for offset, value in zip(offsets, values, strict=True):
                 self.book.write((tp.partition, offset), value)
             keys = self.keys[log.end : log.end + some]
@@ -399,7 +399,7 @@ class Fuzz:
             self.add_records: 2,
             self.delete_records: 1,
             self.add_partition: 1,
-            self.cut_the_log: 2,
+            self.truncate_the_log: 2,
             self.recreate: 0.7,
             self.break_broker: 2,
         }
@@ -450,8 +450,8 @@ class Fuzz:
         self.book.pass_over(tp.partition, range(start))
         self.lab.cluster.delete_before(*tp, start)
 
-    def cut_the_log(self, _name):
-        """Cut the last records off, as an unclean election does, and append others."""
+    def truncate_the_log(self, _name):
+        """Remove the last records, as an unclean election does, and append others."""
         if self.may_seek:
             return
         tp = self.dice.choice(self.lab.partitions("t"))
@@ -486,7 +486,7 @@ class Fuzz:
         )
 
     def begin_again(self, tps):
-        self.cuts += 1
+        self.truncations += 1
         for tp in tps:
             self.book.replace(tp.partition, self.lab.cluster.log(*tp).end)
             self.append(tp, self.dice.choice([0, 1, 30]))
@@ -575,7 +575,7 @@ class Fuzz:
         """Wait until all records are complete and committed, and stop the workers."""
         ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]
         self.lab.until(lambda: self.is_over(ends), 400, what="all is committed")
-        self.book.cut.clear()
+        self.book.replaced.clear()
         self.book.look()
         for run in self.runs.values():
             assert run.worker.stats().leaked == 0
@@ -737,7 +737,7 @@ class PumpFuzz(Fuzz):
             self.break_broker: 2,
             self.add_records: 2,
             self.add_partition: 1,
-            self.cut_the_log: 2,
+            self.truncate_the_log: 2,
             self.recreate: 1,
             self.replace_worker: 2,
         }
@@ -783,7 +783,7 @@ class PumpFuzz(Fuzz):
                 return self.is_over(ends)
 
             self.lab.until(is_committed, 400, what="all is committed")
-        self.book.cut.clear()
+        self.book.replaced.clear()
         self.book.look()
         self.reading.close()
 

@@ -429,7 +429,7 @@ def rate_of_the_page(calls, seconds):
 
 @pytest.mark.contract("W11")
 @in_each_order
-def test_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
+def test_recipe_limits_the_rate_and_keeps_the_worker_healthy(lab, executor, order):
     filled(lab, 4, *["v"] * 10, keys="abcdef")
     take_turn = rate_of_the_page(5, 2.0)
     times = []

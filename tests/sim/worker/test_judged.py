@@ -129,7 +129,7 @@ def test_completed_record_is_in_the_journal_before_its_event(
     """
     The worker writes no entry under its lock.
 
-    A signal handler that interrupts a write and pauses would wait for that lock.
+    A signal handler that calls ``pause()`` during a write would wait for that lock.
     """
     filled(lab, 2, *["", "bad", "", "reject"] * 5, keys="ab")
     writer, runs = JournalWriter(tmp_path, group=GROUP), []
@@ -207,7 +207,7 @@ def test_audit_finds_no_fault_in_workers_that_join_and_leave(
 @in_both
 @pytest.mark.parametrize("target", [8, 15])
 @simulated(seeds=1, nightly=2)
-def test_audit_finds_no_fault_in_a_seek_during_handlers(
+def test_audit_finds_no_fault_in_a_seek_while_handlers_run(
     lab, tmp_path, executor, target
 ):
     (tp,) = filled(lab, 1, *["slow"] * 30)

@@ -149,7 +149,7 @@ def test_dead_letter_carries_nulls_and_any_error(lab):
 
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("then", ["brief", "stop", "skip", "block"])
-def test_too_large_dead_letter_is_shortened_or_goes_to_the_policy(lab, then):
+def test_too_large_dead_letter_is_shortened_or_left_to_on_exhausted(lab, then):
     size = 32_000 if then == "brief" else 20_000
     small = producer(lab, max_request_size=size, enable_idempotence=False)
     (tp,) = lab.topic("t")
@@ -249,7 +249,7 @@ def test_missing_dead_letter_topic_does_not_stop_the_worker(lab, then, error, ex
 
 @pytest.mark.contract("W7", "W10")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-def test_dead_letter_waiting_under_a_hold_is_healthy(lab, order):
+def test_worker_is_healthy_while_a_dead_letter_waits_under_a_hold(lab, order):
     def held_meanwhile(*_):
         run.consumer.pause("t", owner="ops")
         fails()

@@ -31,7 +31,7 @@ SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 TWENTY = {"max_poll_records": 20}
 
 
-def test_starting_thread_wakes_the_next_thread(lab):
+def test_idle_threads_start_waiting_records_without_delay(lab):
     keys = [f"k{number}" for number in range(8)]
     filled(lab, 1, *["slow"] * 8, keys=keys)
     handler = Handler(lab, slow=2.0)
@@ -86,7 +86,7 @@ def test_kept_bytes_are_bounded(lab):
 
 
 @pytest.mark.contract("W1")
-def test_records_within_the_span_of_a_hanging_unordered_record_are_handled(lab):
+def test_unordered_records_within_limits_span_of_a_hanging_record_are_handled(lab):
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
@@ -121,7 +121,7 @@ def test_slow_partition_does_not_delay_other_partitions(lab, order):
 
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
-def test_full_stalled_partition_does_not_delay_other_partitions(lab, how):
+def test_stalled_partition_with_a_full_queue_does_not_delay_other_partitions(lab, how):
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 200)
     stops = {"paused": 1.0, "blocked": ValueError, "later": RetryLater(3600)}
@@ -200,7 +200,7 @@ def stopping(lab, *topics, limit, polls=100):
 
 
 @pytest.mark.contract("W1")
-def test_partitions_take_turns_by_key(lab):
+def test_partitions_take_turns_with_order_key(lab):
     one, other = lab.topic("t", 2)
     keys = [str(number) for number in range(300)]
     put(lab, one, *["slow"] * 300, keys=keys)
@@ -261,7 +261,7 @@ def test_lifted_backpressure_does_not_exceed_the_limit(lab, tmp_path, executor):
 @in_both
 @pytest.mark.parametrize("place", [0, 5, 9])
 @simulated(seeds=1, nightly=2)
-def test_seek_back_among_records_that_do_not_fit_skips_no_record(
+def test_seek_back_among_records_beyond_the_limit_skips_no_record(
     lab, tmp_path, executor, place
 ):
     """The records before the target were polled, and no handler has received them."""
@@ -288,7 +288,7 @@ def test_seek_back_among_records_that_do_not_fit_skips_no_record(
 
 @pytest.mark.contract("W4", "W5")
 @in_both
-def test_seek_past_records_that_do_not_fit_skips_no_polled_record(lab, executor):
+def test_seek_past_records_beyond_the_limit_skips_no_polled_record(lab, executor):
     (tp,) = filled(lab, 1, *["slow"] * 60)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     run = Working(lab, handler, executor=executor, limits=limits, settings=SMALL)
@@ -312,7 +312,7 @@ def test_seek_past_records_that_do_not_fit_skips_no_polled_record(lab, executor)
 @pytest.mark.contract("W4", "W5")
 @in_both
 @pytest.mark.parametrize("method", ["seek_to_end", "seek_to_beginning"])
-def test_polled_records_before_a_seek_in_a_hook_are_handled(
+def test_records_polled_before_a_seek_in_a_hook_are_handled(
     lab, tmp_path, executor, method
 ):
     """The seek comes after a poll has returned, before the worker queues its records."""
@@ -383,7 +383,7 @@ def test_blocked_partition_keeps_only_its_failed_records(lab, batch):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("target", [0, 150])
-def test_giving_records_back_does_not_undo_a_seek_by_the_program(lab, target):
+def test_going_back_to_refetch_records_does_not_undo_a_seek_by_the_program(lab, target):
     one, *others, last = lab.topic("t", 4)
     put(lab, one, "slow", *["b"] * 199)
     handler = Handler(lab, slow=1.0, stops=RetryLater(3600))
@@ -406,7 +406,7 @@ def test_giving_records_back_does_not_undo_a_seek_by_the_program(lab, target):
 
 
 @pytest.mark.parametrize("target", [0, 150])
-def test_seek_during_a_poll_without_room_is_kept(lab, target):
+def test_seek_during_a_poll_beyond_the_limit_is_kept(lab, target):
     (tp,) = filled(lab, 1, *["slow"] * 200)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     run = Working(lab, handler, limits=limits, settings=SMALL)
@@ -429,7 +429,7 @@ def test_seek_during_a_poll_without_room_is_kept(lab, target):
 
 
 @pytest.mark.contract("W4")
-def test_interrupt_while_giving_records_back_skips_no_record(lab):
+def test_interrupt_while_going_back_to_refetch_records_skips_no_record(lab):
     one, other = lab.topic("t", 2)
     put(lab, one, *["slow"] * 40)
     options = {"batch": 10, "order": "unordered", "concurrency": 1}
@@ -464,7 +464,7 @@ def test_record_larger_than_its_share_is_not_fetched_forever(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
-def test_records_are_not_given_back_needlessly(lab, why):
+def test_records_are_not_refetched_needlessly(lab, why):
     """A held partition needs no space, and a lost log cannot be fetched again."""
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 19)
@@ -613,7 +613,7 @@ def test_lag_of_a_held_partition_is_unknown(lab, hold):
 
 
 @pytest.mark.contract("G8")
-def test_lag_under_backpressure_is_at_least_the_lag_before_it(lab):
+def test_lag_is_known_during_backpressure(lab):
     filled(lab, 1, *["slow"] * 40)
     run = Working(
         lab, Handler(lab, slow=5.0), limits=Limits(records=10), settings=SMALL

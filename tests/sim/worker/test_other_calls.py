@@ -319,8 +319,8 @@ def worked(lab, reading, handler, executor):
     run.ends()
 
 
-# Where the call is made, the reader, and whether the case runs by day. By day a handler
-# makes all calls, and two more cases make the refused calls.
+# Where the call is made, the reader, and whether every run has the case. Every run makes
+# all calls in a handler; two more of its cases make only the calls that are refused.
 PLACES = [
     ("a handler", "thread", lambda _: True),
     ("a handler", "pump", lambda refusals: refusals[0]),
@@ -329,9 +329,9 @@ PLACES = [
     ("a listener", "pump", lambda _: False),
 ]
 PLAYED = [
-    pytest.param(name, *place, marks=() if by_day(refusals) else pytest.mark.nightly)
+    pytest.param(name, *place, marks=() if is_common(refusals) else pytest.mark.nightly)
     for name, (_, *refusals) in CALLS.items()
-    for *place, by_day in PLACES
+    for *place, is_common in PLACES
 ]
 # These calls skip records, as the program intends.
 SKIP = {"seek_to_end"}
@@ -339,7 +339,7 @@ SKIP = {"seek_to_end"}
 
 @pytest.mark.contract("W4", "W8")
 @pytest.mark.parametrize(("name", "where", "kind"), PLAYED)
-def test_call_is_refused_by_name_or_harmless(lab, name, where, kind):
+def test_call_in_a_handler_or_listener_is_refused_or_harmless(lab, name, where, kind):
     filled(lab, 1, "calls", *[""] * 7)
     call, *expected = CALLS[name]
     calling = Calling(call)

@@ -90,7 +90,7 @@ def nothing(lab, pump, seconds):
 
 @pytest.mark.contract("P20", "W4")
 @ORDERS
-def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
+def test_pump_hands_out_the_rest_of_a_truncated_log(lab, order):
     """Records answered before the truncation stay done, even if their batch is still open."""
     settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
     with pumping(lab, 20, order=order, settings=settings) as pump:
@@ -108,7 +108,7 @@ def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
 
 
 @pytest.mark.contract("W1")
-def test_answered_record_of_an_open_batch_does_not_count_for_the_span(lab):
+def test_done_records_of_an_open_batch_do_not_count_towards_limits_span(lab):
     with pumping(lab, 12, limits=Limits(span=8)) as pump:
         (one,) = taken(lab, pump, 4)
         one.done(range(3))

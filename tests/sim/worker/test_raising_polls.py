@@ -81,7 +81,7 @@ CASES = [
 @pytest.mark.parametrize(("most", "is_held"), CASES)
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=list(SCRIPTS))
 @pytest.mark.parametrize("move", MOVES.values(), ids=list(MOVES))
-def test_records_from_the_last_seek_are_read_again_if_its_poll_raises(
+def test_reading_resumes_at_the_last_seek_target_if_the_seeking_poll_raises(
     lab, move, script, most, is_held
 ):
     step, expected = move
@@ -149,10 +149,10 @@ class Twice(SafeConsumer):
 @pytest.mark.contract("W4", "W6")
 @in_both_ways
 @pytest.mark.parametrize("is_first", [True, False], ids=["first poll", "later poll"])
-def test_records_are_read_again_if_the_second_read_of_a_poll_must_not_join(
+def test_records_are_read_again_if_the_second_read_of_a_poll_defers_a_join(
     lab, protocol, is_first
 ):
-    """Another member joins in between, and this member has work or no floor yet."""
+    """Another member joins between the reads; this member has work, or no floor yet."""
     both = lab.topic("t", 2)
     handler = Handler(lab, slow=3.0)
     settings = quick(protocol, client_id="w")

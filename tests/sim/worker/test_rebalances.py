@@ -65,7 +65,7 @@ def times(handler):
 
 @pytest.mark.contract("W4", "W6", "W9")
 @in_both_ways
-def test_rebalances_beside_a_full_worker_lose_no_record(lab, protocol):
+def test_rebalances_while_a_worker_is_at_its_limit_lose_no_record(lab, protocol):
     filled(lab, 4, *["slow"] * 60)
     handler = Handler(lab, slow=0.1)
     options = {
@@ -286,7 +286,7 @@ def test_report_is_not_committed_if_a_revoked_partition_was_not_committed(
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("what", ["nothing", "a running record", "a complete record"])
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "revoked"])
-def test_markers_that_are_not_committed_count_as_no_records(lab, what, *, is_lost):
+def test_uncommitted_markers_do_not_count_as_uncommitted_records(lab, what, *, is_lost):
     """The partition leaves before the commit of its last offsets, which are markers."""
     (tp,) = filled(lab, 1, "")
     commit_at(lab, tp, 1)
@@ -315,7 +315,7 @@ def test_markers_that_are_not_committed_count_as_no_records(lab, what, *, is_los
 @in_both_ways
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "revoked"])
 def test_worker_does_not_keep_ownerships_that_ended(lab, protocol, *, is_lost):
-    """The worker keeps the last one, whose task is a variable of the idle thread."""
+    """The worker may keep the last one, because a variable of an idle thread has its task."""
     lab.cluster.creates_topics = False
     handler = Handler(lab)
     given = consumer(lab, **quick(protocol, metadata_max_age_ms=500))
@@ -442,7 +442,7 @@ class SeeksBack(SafeConsumer):
     """
     A consumer whose first poll with records ends with a seek to the offset 5.
 
-    For a second, a hold keeps the handlers and the next poll from the records.
+    For a second, a hold keeps the records from the handlers and from the next poll.
     """
 
     has_sought = False
@@ -458,8 +458,8 @@ class SeeksBack(SafeConsumer):
 
 
 @pytest.mark.contract("W4")
-def test_seek_back_to_the_committed_offset_commits_no_offset_before_a_record(lab):
-    """The poll has read from another offset, which the listener had set."""
+def test_seek_back_to_the_committed_offset_commits_only_handled_records(lab):
+    """The poll has read from a later offset, which the listener had set."""
     (tp,) = filled(lab, 1, *[""] * 5)
     first = Working(lab, Handler(lab))
     first.done(5)
@@ -482,7 +482,7 @@ def test_seek_back_to_the_committed_offset_commits_no_offset_before_a_record(lab
 
 
 @pytest.mark.contract("W4")
-def test_records_of_polls_before_a_pump_are_not_committed_without_a_record(lab):
+def test_records_polled_before_a_pump_are_committed_only_with_a_later_record(lab):
     (tp,) = filled(lab, 1, *[""] * 5)
     commit_at(lab, tp, 0)
     reading = consumer(lab, "t", max_poll_records=2)
@@ -616,7 +616,7 @@ def test_unread_records_that_are_deleted_lead_to_a_new_floor(lab):
     assert (report.committed, report.done, report.gone) == (True, 5, 5)
 
 
-def cut_back(lab, **does):
+def worker_at_offset_5(lab, **does):
     """Start at offset 5 of 10 records; the last two are in a separate batch."""
     (tp,) = filled(lab, 1, *[""] * 5)
     put(lab, tp, "slow", "", "")
@@ -637,8 +637,8 @@ def elect_without_the_last_two(lab):
 
 @pytest.mark.contract("W4", "W12")
 @pytest.mark.parametrize("start", [0, 7])
-def test_rest_of_a_cut_log_is_handled(lab, start):
-    handler, run = cut_back(lab, slow=4)
+def test_rest_of_a_truncated_log_is_handled(lab, start):
+    handler, run = worker_at_offset_5(lab, slow=4)
     lab.until(lambda: run.worker.stats().running)
     elect_without_the_last_two(lab)
     lab.cluster.delete_before("t", 0, start)
@@ -653,8 +653,8 @@ def test_rest_of_a_cut_log_is_handled(lab, start):
 
 
 @pytest.mark.contract("W12")
-def test_idle_worker_continues_at_the_end_of_a_cut_log(lab):
-    handler, _ = cut_back(lab)
+def test_idle_worker_continues_at_the_end_of_a_truncated_log(lab):
+    handler, _ = worker_at_offset_5(lab)
     lab.until(lambda: committed(lab) == [10])
     elect_without_the_last_two(lab)
     lab.until(lambda: committed(lab) == [8])

@@ -237,7 +237,7 @@ def test_worker_reads_a_topic_that_existed_before_it_from_its_end(lab, how, befo
 
 @in_both_ways
 @simulated(seeds=1, nightly=5)
-def test_workers_share_a_topic_that_is_created_later_from_its_start(lab, protocol):
+def test_workers_share_a_new_topic_and_read_it_from_its_start(lab, protocol):
     lab.cluster.creates_topics = False
     handler = Handler(lab)
     settings = quick(protocol, auto_offset_reset="latest", metadata_max_age_ms=3000)

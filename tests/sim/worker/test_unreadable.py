@@ -85,7 +85,7 @@ def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
 
 
 @simulated(seeds=1, nightly=2)
-def test_unreadable_batch_behind_a_marker_is_skipped(lab):
+def test_unreadable_batch_after_a_marker_is_skipped(lab):
     """Each response has one batch, so one poll passes the marker and finds the batch."""
     (tp,) = lab.topic("t", 1, records=2)
     put_marker(lab, tp)

@@ -97,7 +97,7 @@ def test_record_that_failed_for_good_stops_the_worker(lab, executor):
 @pytest.mark.contract("W7")
 @in_both
 @pytest.mark.parametrize("batch", [None, 2])
-def test_context_variable_ends_with_its_call(lab, executor, batch):
+def test_context_variable_does_not_outlive_its_call(lab, executor, batch):
     """A context variable, such as a request's id, does not leak into the next record."""
     filled(lab, 1, *[""] * 6)
     bound = ContextVar("bound", default=0)
@@ -152,7 +152,7 @@ def test_commits_are_sent_at_their_interval(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "down"])
-def test_failed_commits_are_repeated(lab, fault):
+def test_failed_commits_are_retried(lab, fault):
     lab.topic("t", 2, records=10)
     handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
     run = Working(lab, handler, commit=Commit(every=2.0))

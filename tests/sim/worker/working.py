@@ -26,7 +26,7 @@ OFTEN, RARELY = Commit(every=0.2), Commit(every=60.0)
 ASSIGNORS = {"eager": EAGER, "cooperative": COOPERATIVE}
 in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 in_both = pytest.mark.parametrize("executor", ["thread", "asyncio"])
-# By day every executor and every order run, and at night every pair of the two.
+# Every run has each executor and each order; the nightly run has every pair of the two.
 in_each_order = pytest.mark.parametrize(
     ("executor", "order"),
     [
@@ -105,7 +105,7 @@ class Call:
 
 class Handler:
     """
-    A handler that records its calls, and acts by a table of record values.
+    A handler that records its calls, and looks up its actions by the record's value.
 
     The table has a number of seconds to sleep, an error to raise, or a function of record
     and context that returns one of these. A record with another value is done immediately.
@@ -173,7 +173,7 @@ class Handler:
 
 
 def fitting(handle, executor):
-    """Return a handler in the form for an executor; coroutine functions stay unchanged."""
+    """Return a handler in the form that an executor needs."""
     if isinstance(handle, Handler):
         return handle.on(executor)
     if executor == "thread" or inspect.iscoroutinefunction(handle):

@@ -136,7 +136,7 @@ HELD = {
         NOT_YET,
         f"{NOT_YET}, quiet quiet",
         "good obeys, good obeys",
-        "1 of 2 members quiet; a still works on records that it received before; "
+        "1 of 2 members quiet; a is still working on records that it received before; "
         "flowing: t:1",
     ),
     "a thread works on an unowned partition": Situation(
