@@ -61,7 +61,7 @@ def findings(
     Args:
         spark: the session; executors need ``safeconsumer[audit]`` and pyarrow.
         path: as for :func:`~safeconsumer.spark.journals`.
-        settings: the assumptions of the judge.
+        settings: the judge's settings.
         history: a local file with the output of ``safeconsumer history -o json``, which
             has the times of the groups' holds; without a history these holds are not
             judged.
@@ -156,7 +156,7 @@ class SparkJournals:
         Return one row per check and case, and the reasons for unreadable journals.
 
         Args:
-            settings: the assumptions.
+            settings: the judge's settings.
             more: further journals, on the driver.
 
         Raises:

@@ -94,7 +94,7 @@ def views(
     Args:
         spark: the session.
         path: as for :func:`~safeconsumer.spark.journals`.
-        settings: the assumptions of the judge.
+        settings: the judge's settings.
         history: as for :func:`~safeconsumer.spark.findings`.
 
     Raises:
