@@ -23,7 +23,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Owned, difference
-from safeconsumer.holds.plain import travels
+from safeconsumer.holds.plain import is_handed_over
 
 ARRIVED = "paused by its previous owner"
 """The reason of a pause that was taken over."""
@@ -189,7 +189,7 @@ class HandOver:
         holds = self._ledger.view().holds
         own = {
             TopicPartition(*tp): Mark(
-                self._generation, is_own=True, is_paused=travels(holds, tp)
+                self._generation, is_own=True, is_paused=is_handed_over(holds, tp)
             )
             for tp in self._ledger.owned()
         }

@@ -1,1 +1,1 @@
-"""Proves or refutes the promises from delivery journals."""
+"""Checks delivery journals for broken promises."""

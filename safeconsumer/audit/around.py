@@ -7,7 +7,7 @@ import msgspec
 from safeconsumer.audit.entries import Entry, Other
 
 _BEFORE, _AFTER = 6, 3
-_SHOWN = 8  # the number of items that are shown of a long list
+_SHOWN = 8  # how many items of a long list are shown
 
 
 Near = Callable[[str, int, int], Iterable[Entry | Other]]

@@ -77,7 +77,7 @@ class Epoch:
         sought: if a seek chose the first position, that position, and every later seek
             target that is lower than all before it.
         skipped: the offsets that the application, or an operator, skipped.
-        deleted: the offsets that the client's reset rule skipped.
+        deleted: the offsets that the client's reset policy skipped.
         given_up: the offsets of records that a worker dropped.
         sure: the highest offset that was committed before any seek; -1 if there was no
             such commit.
@@ -114,7 +114,7 @@ class Epoch:
         return self.began is not None and self.began.how in {"seek", "reset"}
 
     def lacked_commit(self, group: str | None) -> bool:
-        """Return whether the reset rule set the start because no offset was committed."""
+        """Return whether the reset policy set the start, without a committed offset."""
         if self.began is None or self.began.how != "broker":
             return False
         answered = self.began.answered
@@ -183,7 +183,7 @@ class Part:
         unplaced: acknowledged commits that were made while the position was unknown.
         late: commits after the partition was revoked.
         under: deliveries and handler starts while the partition was held.
-        auto_resets: positions that the client's reset rule set.
+        auto_resets: positions that the client's reset policy set.
         resets: the entries that report ownerships which began at an operator's target.
         delivered: the times of deliveries, with the first offsets.
         begun: the times at which handlers began, with the offsets.
@@ -383,7 +383,7 @@ class Group:
 
     Attributes:
         name: the name of the group; None if no journal names it.
-        settings: the assumptions.
+        settings: the judge's settings.
         readers: for each member, by its name, the holds of the group that the member
             read.
     """
@@ -464,7 +464,7 @@ class Case:
 
     @property
     def settings(self) -> Settings:
-        """The assumptions."""
+        """The judge's settings."""
         return self.group.settings
 
     @cached_property

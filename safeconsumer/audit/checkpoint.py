@@ -4,8 +4,8 @@ Judges whether a Spark stream obeyed holds, by its checkpoint and the holds topi
 For each batch Spark's offset log has a file ``offsets/N``: ``v1``, then a line of JSON
 with ``batchTimestampMs``, then a line for each source with the offsets at which the
 batch ends, for Kafka ``{"orders":{"0":10}}``. Spark takes this time after it has
-requested the end offsets from each source, so the planning of a batch began before its
-own time and after the time of the previous batch. ``sources/I/0`` contains the offsets
+requested the end offsets from each source, so the planning of a batch began before the
+batch's time, and after the previous batch's time. ``sources/I/0`` contains the offsets
 at which the first batch begins. Spark deletes the files of old batches
 (``spark.sql.streaming.minBatchesToRetain``, 100). The stream itself writes
 ``sources/I/skips/N``: the offsets that batch N skipped on request, without reading
@@ -14,10 +14,10 @@ their records.
 | the batch moves a partition's offsets, and | S1 |
 |---|---|
 | its time is before or after every hold of the partition | kept |
-| its planning surely began, and ended, under one hold | violated |
+| its planning certainly began, and ended, under one hold | violated |
 | its time is within a hold, near one of its ends | not judged |
 
-Batches have times of the driver's clock, holds have times of the broker's clock.
+Batch times come from the driver's clock, and hold times from the broker's clock.
 """
 
 import json
@@ -135,8 +135,8 @@ class Move:
         began: a time before the start of the planning, by the driver's clock.
         first: the offset of the first record.
         end: the offset after the last record.
-        is_alone: whether the previous batch is known, so that the move belongs to this
-            batch alone.
+        is_alone: whether this batch alone made the move, because the previous batch is
+            known.
     """
 
     batch: Batch
@@ -146,12 +146,12 @@ class Move:
     is_alone: bool
 
     def may_be_under(self, span: Span, skew: float) -> bool:
-        """Return whether the batch may have been planned during a span of a hold."""
+        """Return whether the batch may have been planned while a hold was in force."""
         earliest = self.batch.at if self.is_alone else self.began
         return span.start - skew < self.batch.at and earliest < span.end + skew
 
     def is_under(self, span: Span, doubt: float) -> bool:
-        """Return whether the planning certainly began and ended during a span of a hold."""
+        """Return whether a hold was certainly in force during the whole planning."""
         begin, end = span.start + doubt, span.end - doubt
         return begin <= self.began and self.batch.at <= end
 
@@ -319,7 +319,7 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
         for place, end in batch.ends.items():
             # A new partition that is held starts at 0. The start is unknown for the
             # oldest batch that Spark still keeps, and for the stream's first batch if
-            # the file with its starts is missing.
+            # the file with its start offsets is missing.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
             first = positions.get(place, 0)
             if is_known and first < end:

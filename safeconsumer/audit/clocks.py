@@ -3,7 +3,7 @@ Converts times of a member's clock into times of the broker's clock.
 
 A member with ``control=`` measures the minimum and maximum by which the broker's clock
 is ahead of its own, and writes them into its journal. Between two of these entries the
-bounds of both may apply, because a journal's clock stops while the machine is
+bounds of either may apply, because a journal's clock stops while the machine is
 suspended. Without such entries the judge trusts the member's clock if ``--clock-skew``
 gives the largest difference between clocks. Without that option the judge only knows
 that a record was appended before it was delivered, and assumes that the member's clock
@@ -157,5 +157,5 @@ class BrokerTime:
         return any(most < least - _WELL - skew for most, least in pairs)
 
     def is_known(self, at: float) -> bool:
-        """Return whether the broker's time is known within a second."""
+        """Return whether the broker's time is known to within a second."""
         return self.is_measured and self.latest(at) - self.earliest(at) <= _WELL

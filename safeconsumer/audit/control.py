@@ -132,7 +132,7 @@ class Control:
         return self.group in {None, group}
 
     def may_lack(self, at: float, skew: float) -> bool:
-        """Return whether the topics may not have been read up to a time."""
+        """Return whether the topics may have been read only up to an earlier time."""
         return at > self.until - skew
 
 
@@ -159,9 +159,9 @@ def complete_since(places: Iterable[Place], end: int, now: float) -> float:
     """
     Return the time after which no record of a topic is missing; 0 if none is missing.
 
-    An offset without a record may have had any record. If a record lifts or extends a
-    hold and the record that placed the hold is missing, the hold may have been in force
-    until then.
+    If an offset has no record, any record may have been there. If a record lifts or
+    extends a hold and the record that placed the hold is missing, the hold may have
+    been in force until then.
 
     Args:
         places: the topic's records, in order.
@@ -400,7 +400,7 @@ def history_in(path: str | os.PathLike[str]) -> Control:
     Read a file or a pipe with the output of ``safeconsumer history -o json``.
 
     Raises:
-        JournalError: the file cannot be read, or is another document.
+        JournalError: the file cannot be read, or is not output of that command.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -419,7 +419,7 @@ def from_history(name: str, text: str) -> Control:
         text: the output.
 
     Raises:
-        JournalError: the text is another document.
+        JournalError: the text is not output of that command.
     """
     try:
         document = json.loads(text)

@@ -51,16 +51,15 @@ FACTS = {
 }
 REPORT = ""
 
-# The columns of a need: an address, a case that needs the facts about that address, and
-# whether a journal or the topic itself shows which records were written to the case's
-# topic.
+# A row says that a case needs the facts about an address. ``is_written``: whether a
+# journal or the topic itself shows which records were written to the case's topic.
 NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 
-# The columns of an answer: the result rows for a case, as JSON, or a report about the
-# journals of a process. A journal that could not be read is a row without a check.
+# A row has the results for a case, as JSON, or a report about the journals of a
+# process. A journal that could not be read is a result without a check.
 ANSWERS = {"rows": "string", "report": "string"}
 
-_TOGETHER = 10_000  # entries to read before their facts are passed on
+_TOGETHER = 10_000  # how many entries are read before their facts are passed on
 
 
 def take_apart(batches: Iterable[Any]) -> Iterator[Any]:
@@ -118,8 +117,8 @@ def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
     Yield the cases, and the facts that each case needs.
 
     Args:
-        batches: record batches with the column ``address``, each address once, all in
-            one partition.
+        batches: record batches with the column ``address``, each address once; all of
+            them must be in one partition of Spark.
 
     Yields:
         Record batches with the columns of :data:`NEEDS`.
@@ -142,7 +141,7 @@ def judge_cases(batches: Iterable[Any], *, settings: Settings) -> Iterator[Any]:
     Args:
         batches: record batches with ``case``, ``is_written``, ``address``, ``member``,
             ``place`` and ``fact``, sorted by case, member and place.
-        settings: the assumptions of the judge.
+        settings: the judge's settings.
 
     Yields:
         Record batches with the columns of :data:`ANSWERS`.

@@ -86,7 +86,7 @@ class Clock(Entry, tag="clock"):
 
 
 class Begins(Entry, tag="begins"):
-    """The position was set to an offset that no seek named."""
+    """The position was set to the committed offset, or by the client's reset policy."""
 
     tp: str
     offset: Position
@@ -175,7 +175,7 @@ class Return(Call, tag="return"):
 
 
 class Hold(Entry, tag="hold"):
-    """A hold that no call of this process names is in force."""
+    """A hold is in force that no call of this process lists in its ``scopes``."""
 
     scope: str
     owner: str | None = None
@@ -253,7 +253,7 @@ class Acked(Entry, tag="acked"):
 
 
 class Kept(Entry, tag="kept"):
-    """The first offset of a log that was read."""
+    """The first offset that was still in a topic's log when the log was read."""
 
     tp: str
     first: Offset

@@ -60,9 +60,9 @@ class Positioned(Derived):
 
     Attributes:
         offset: the position.
-        how: the cause of the position: ``broker`` for the committed offset or the reset
-            rule of the client, ``seek``, ``reset`` for an operator's hold, or
-            ``records`` if only records show it.
+        how: what set the position: ``broker`` for the committed offset or the client's
+            reset policy, ``seek``, ``reset`` for an operator's hold, or ``records`` if
+            only the entries after it show the position.
         answered: the committed offset in the broker's answer; -1 if nothing is
             committed, None if the journal has no answer.
         by: the metadata of that commit.
@@ -111,7 +111,7 @@ class Delivered(Derived):
 
     @property
     def spans(self) -> Iterator[Span]:
-        """The offsets of the records, in runs without a gap."""
+        """The offsets of the records, as contiguous ranges."""
         at = self.first
         for start, end in self.gaps:
             yield at, start
@@ -134,13 +134,12 @@ class Skipped(Derived):
 
 class AutoReset(Derived):
     """
-    The client changed the position by its reset rule.
+    The client changed the position according to its reset policy.
 
     Attributes:
         is_sought: whether there was a seek since the last record.
-        log: the start of the log, by the broker's first answer to a fetch after the
-            reset, which a later ``LogStart`` of the member shows; None without such an
-            answer.
+        log: the start of the log in the broker's first answer to a fetch after the
+            reset, from the member's ``LogStart`` entry; None without such an answer.
     """
 
     start: int
@@ -164,8 +163,8 @@ class Committed(Derived):
         answered: when the answer arrived; None without an answer.
         offset: the committed offset.
         is_done: whether the broker acknowledged the commit.
-        is_owned: whether the member owned the partition at the call.
-        stood: the position at the call; None if it was not known.
+        is_owned: whether the member owned the partition at the time of the call.
+        stood: the position at the time of the call; None if it was not known.
         floor: the end of the last record below the highest offset that was committed
             before in the ownership, since the last seek; that offset if no entry shows
             the record, and -1 if no offset was committed.

@@ -28,7 +28,7 @@ class Address:
 
     @property
     def is_case(self) -> bool:
-        """Whether the address is a case: one group and one partition."""
+        """Whether the address names a case, which is one partition in one group."""
         return self.group is not None and self.topic != ""
 
     @property

@@ -38,7 +38,7 @@ class Bounds:
 
     Attributes:
         span: when the hold was in force, by the broker's clock.
-        known: the time from which on a new ownership must obey the hold from its first
+        known: the time from which a new ownership must obey the hold from its first
             record.
         late: the time from which every member must obey the hold.
         end: the time until which members certainly had to obey the hold.

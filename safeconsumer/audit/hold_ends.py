@@ -92,7 +92,7 @@ class Departure:
     is_by_unsubscribe: bool = False
 
     def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
-        """Return whether an assignment returns the partition with no owner in between."""
+        """Return whether an assignment returns the partition, unowned in the meantime."""
         if self.is_lost:
             return Answer.UNKNOWN if joins == self.joins else Answer.NO
         is_back = gives_back(self.generation, entry.generation)
@@ -314,9 +314,9 @@ class HoldEnds:
         """
         Return when a whole pause expires; ``inf`` if it does not expire.
 
-        A whole pause ends when the first of the pauses that form it ends, and its start
-        is recorded shortly after their calls. Only expiry times that the calls
-        themselves named are used.
+        A whole pause ends when the first of the pauses that form it ends. The entry
+        about a whole pause is written shortly after the calls that placed these pauses.
+        Only expiry times that those calls named are used.
         """
         if entry.until is None:
             return math.inf

@@ -83,7 +83,7 @@ class Placed:
         since: when the hold was placed; earlier than ``at`` if the entry was written
             late.
         until: the latest time at which the hold ends.
-        kind: the kind of the hold, by the events that end it.
+        kind: the kind of the hold, which determines the events that end it.
         doubt: the reason why the hold may have ended although no entry proves that; ""
             if no entry suggests it.
         doubt_from: the earliest time at which the hold may have ended for that reason.
@@ -114,13 +114,13 @@ class Placed:
 
     @property
     def over_at(self) -> float:
-        """The latest time at which this hold and the one beneath it have both ended."""
+        """The latest time at which this hold and ``beneath`` have both ended."""
         return (
             self.until if self.beneath is None else max(self.until, self.beneath.until)
         )
 
     def in_force(self, at: float) -> "Iterator[Placed]":
-        """Yield this hold and the one beneath it, each unless it has expired."""
+        """Yield those of this hold and ``beneath`` that have not expired."""
         for one in (self, self.beneath):
             if one is not None and at < one.until:
                 yield evolve(one, doubt="") if at < one.doubt_from else one
@@ -134,7 +134,7 @@ class Placed:
         return evolve(self, until=until, doubt=doubt, doubt_from=doubt_from)
 
     def from_entry(self, entry: Entry, doubt: str) -> "Placed":
-        """Return this hold, and the one beneath it, as in force from an entry on."""
+        """Return this hold and ``beneath``, as if they came into force at an entry."""
         beneath = self.beneath
         if beneath is not None:
             beneath = evolve(beneath, number=entry.n, at=entry.at)
@@ -224,8 +224,8 @@ class Holds:
         self._pausing: dict[object, _Pausing] = {}
         self._resuming: dict[object, _Resuming] = {}
         self._hold_ends = HoldEnds()
-        # Holds that an entry ended while the member owned none of their partitions, by
-        # the topic or partition of their scope.
+        # Maps the topic or partition of a scope to the holds that an entry ended while
+        # the member owned none of their partitions.
         self._away: dict[TopicPartition | str | None, dict[Key, Placed]] = {}
         self._running: Mapping[str, Sequence[int]] = {}
         self._over: dict[TopicPartition, list[list[Placed]]] = {}
@@ -334,7 +334,7 @@ class Holds:
                 self._stand([last.from_entry(entry, last.doubt)])
 
     def _paused(self, entry: Return, pausing: _Pausing) -> None:
-        # The fields of the call count, not those of the return: the program made the
+        # The call's fields are used, not those of the return: the program made the
         # call, but the library wrote the return.
         call = pausing.call
         asked = replace(
@@ -347,12 +347,12 @@ class Holds:
         self._place(asked, call.n, call.until, pausing.overlaps)
 
     def note_report(self, entry: Hold) -> None:
-        """Process an entry about a hold that no call of the process names."""
+        """Process an entry which reports that a hold is in force."""
         self._place(entry, entry.n, self._end_of(entry))
 
     def note_lift(self, entry: Lift) -> None:
         """
-        Process an entry about the end of a hold that no call lifted.
+        Process an entry which reports that a hold has ended.
 
         The entry may be written late: until it is read, :meth:`standing` includes the
         hold.
@@ -375,7 +375,8 @@ class Holds:
 
     def _left(self, own: Sequence[Placed], lift: Lift) -> list[Placed]:
         # Return the placements that an entry has not ended. The last ended placement
-        # had replaced those before it, but a strict hold beneath it remains in force.
+        # had replaced those before it, but the strict hold in its ``beneath`` remains
+        # in force.
         ended = [at for at, one in enumerate(own) if self.is_ended(one, lift)]
         left = [*own[ended[-1] + 1 :]] if ended else [*own]
         if ended:
@@ -407,7 +408,7 @@ class Holds:
         return self._answer(hold) is Answer.YES
 
     def is_over(self, hold: Placed, lift: Lift, number: int, at: float) -> bool:
-        """Return whether a hold had already ended at an earlier entry, by a lift entry."""
+        """Return whether a lift entry shows that a hold had ended by an earlier entry."""
         if not self.is_ended(hold, lift):
             return False
         gone = self._departure(hold)
@@ -440,7 +441,7 @@ class Holds:
         return found
 
     def is_left(self, hold: Placed) -> bool:
-        """Return whether no entry has ended this placement of a hold."""
+        """Return whether no entry has ended this hold."""
         own = self._standing.get(hold.key, ())
         return any(one.number == hold.number for one in own)
 
@@ -525,7 +526,7 @@ def _since_first(own: Sequence[Placed]) -> Placed:
 
 
 def _strict_of(last: Placed, at: float) -> Placed | None:
-    # Return the strict hold that a plain pause leaves in force beneath it.
+    # Return the strict hold that stays in force when a plain pause replaces ``last``.
     strict = last.beneath if last.is_plain else last
     return strict if strict is not None and at < strict.until else None
 

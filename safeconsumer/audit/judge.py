@@ -64,7 +64,7 @@ class Judge:
     number of polls that returned records and of handler starts.
 
     Args:
-        settings: the assumptions.
+        settings: the judge's settings.
         watch: called with the address, the member and the fact, for each fact; if it is
             given, each delivery is a fact.
     """
@@ -237,13 +237,13 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     """
-    Return the cases, each with the addresses whose facts the case needs.
+    Return the cases, each with the addresses about which it needs facts.
 
-    A partition to which records were written is a case of each group that reads its
-    topic. If no group reads the topic, the partition is a case of the group ``""``,
-    because no member delivered the acknowledged records. If groups and a consumer
-    without a group read a topic, that consumer is judged only on the partitions that
-    its own journal names.
+    A partition to which records were written forms a case with each group that reads
+    its topic. If no group reads the topic, the partition forms a case with the group
+    ``""``, because no member delivered the acknowledged records. If groups and a
+    consumer without a group read a topic, that consumer is judged only on the
+    partitions that its own journal names.
     """
     found = frozenset(addresses)
     readers: dict[str, set[str]] = {}
@@ -263,7 +263,7 @@ def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 
 def written_to(addresses: Iterable[Address]) -> frozenset[str]:
-    """Return the topics that, by a journal or the topic itself, have had records."""
+    """Return the topics that have had records, according to a journal or the topic itself."""
     return frozenset(one.topic for one in addresses if one.group is None)
 
 

@@ -69,7 +69,7 @@ class Journals:
         Return one row per check and case, and the reasons for unreadable journals.
 
         Args:
-            settings: the assumptions.
+            settings: the judge's settings.
             more: further journals, for example of topics.
         """
         judge = Judge(settings)

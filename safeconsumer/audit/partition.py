@@ -74,8 +74,8 @@ class Partition:
         self.worker_records = WorkerRecords(take, is_each=is_each)
         self._is_working = False
         self._last_at: float | None = None
-        # The fact about deliveries that has not been passed on yet; ``_run`` is the
-        # same fact while the next delivery may extend it.
+        # ``_open`` is a fact about deliveries that has not been passed on yet. ``_run``
+        # is the same fact if the next delivery may extend it, and None otherwise.
         self._open: Delivered | None = None
         self._run: Delivered | None = None
         self._last_delivery = 0  # the entry of the last delivery
@@ -112,7 +112,7 @@ class Partition:
         self._reset: tuple[int, int] | None = None
         # Offsets without a record, in order, that the position has passed.
         self._without_record = Spans()
-        # The records that a worker gave up, by ownership.
+        # The records that a worker gave up on, by the number of the ownership.
         self._given_up: dict[int, Spans] = {}
 
     # ------------------------------------------------------------ reporting
@@ -255,7 +255,7 @@ class Partition:
             self._floor = offset
 
     def note_seek_call(self, call: entries.Call) -> None:
-        """Process the call of a seek, which takes effect at any time before it returns."""
+        """Process a seek call, which takes effect at some time before it returns."""
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
             self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
@@ -297,8 +297,8 @@ class Partition:
         """
         Process an entry that sets the position to an offset which no seek named.
 
-        Later in an ownership, the client's reset rule sets the position if the old one
-        is out of range.
+        Later in an ownership, the client's reset policy sets the position if the old
+        one is out of range.
         """
         if not self._is_owned or self._seeking:
             return
@@ -432,7 +432,7 @@ class Partition:
     def _work(self, delivered: Delivered) -> None:
         self.worker_records.note_delivery(delivered)
         given_up = self._given_up.get(self._count)
-        # a start at or after that end is past all records that were given up
+        # all records given up on precede a delivery that starts at or after that end
         if given_up and delivered.start < given_up.ends[-1]:
             self._given_up[self._count] = merged(
                 uncovered(given_up, merged(delivered.spans))
@@ -441,7 +441,7 @@ class Partition:
     # ------------------------------------------------------------ commits
 
     def note_commit_call(self, call: entries.Call, offset: int) -> None:
-        """Process the call of a commit."""
+        """Process a commit call."""
         stood = self._standing()
         if self.position is None and self._has_markers and offset > (stood or 0):
             stood = None  # the position may be after a marker that follows the records
@@ -484,7 +484,7 @@ class Partition:
 
     @property
     def _reached_now(self) -> int:
-        # While a run of deliveries is being extended, it ends at the position.
+        # Until ``_run`` is complete, ``_reached`` is out of date.
         return self._reached if self._run is None else self.position or 0
 
     def _standing(self) -> int | None:

@@ -50,7 +50,7 @@ class Run:
 
     Attributes:
         member: the member that received them.
-        came: the fact about the delivery.
+        came: the fact that describes the delivery.
         is_wrong: whether A1 or G2 found that the records were delivered while the
             partition was held.
     """
@@ -76,7 +76,7 @@ class Collector:
     Passes journals to the judge, and collects the content of a trace.
 
     Args:
-        settings: the assumptions of the judge.
+        settings: the judge's settings.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -37,8 +37,8 @@ class Process:
     Args:
         name: names the process.
         group: the process's consumer group.
-        takes: returns the function that receives the facts about a group, or a
-            partition; called once for each.
+        takes: returns the function that receives the facts about an address; called
+            once for the group, and once for each partition.
         is_each: as in :class:`~safeconsumer.audit.partition.Partition`.
     """
 

@@ -97,7 +97,7 @@ def place_of(scope: str) -> TopicPartition | str | None:
 
 
 def may_be_scope(scope: str) -> bool:
-    """Return whether a group's hold may have this text as its scope."""
+    """Return whether this text can be the scope of a group's hold."""
     if scope.startswith(_PATTERN):
         return 0 < len(scope) - len(_PATTERN) <= _MAX_PATTERN
     try:

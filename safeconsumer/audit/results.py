@@ -1,4 +1,4 @@
-"""Defines the assumptions of the judge, and its results."""
+"""Defines the judge's settings and results."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -19,7 +19,7 @@ CHECKS = (
 @frozen(kw_only=True)
 class Settings:
     """
-    The assumptions of the judge.
+    The judge's settings.
 
     Attributes:
         patience: the maximum number of seconds until members that already own the
@@ -67,5 +67,5 @@ class Result:
 
     @property
     def every(self) -> Iterator[Finding]:
-        """Yield all findings, including those that are stored in the first one."""
+        """Yield each violation as a separate finding."""
         return chain.from_iterable(one.each for one in self.findings)

@@ -42,7 +42,7 @@ _WORKERS_OWN = frozenset(
 
 
 @define(eq=False)
-class _Doubts:
+class _Violations:
     """
     Violations under the same holds; a later entry may show that these had ended.
 
@@ -57,7 +57,7 @@ class _Doubts:
     offset: int | None
     when: Moments = field(factory=Moments)
 
-    def without(self, lift: Lift, holds: Holds) -> "Iterator[_Doubts]":
+    def without(self, lift: Lift, holds: Holds) -> "Iterator[_Violations]":
         """Yield the violations that remain when an entry reports the end of a hold."""
         key: Key = lift.scope, lift.owner or ""
         others = [one for one in self.holds if one.key != key]
@@ -76,7 +76,7 @@ class _Doubts:
         if after and others:
             what, *_ = self.what.split() if before else [self.what]
             offset = None if before else self.offset
-            yield _Doubts(self.check, others, what, offset, after)
+            yield _Violations(self.check, others, what, offset, after)
 
 
 class WhileHeld:
@@ -92,8 +92,8 @@ class WhileHeld:
         self._tp = tp
         self._name = tp_text(self._tp)
         self._holds = holds
-        self._doubts: list[_Doubts] = []
-        self._last: dict[str, _Doubts] = {}  # the newest doubts, by check
+        self._violations: list[_Violations] = []
+        self._last: dict[str, _Violations] = {}  # the newest violations of each check
         self._started: set[tuple[int, int]] = set()
 
     def note_delivery(self, entry: Deliver, called: int) -> None:
@@ -101,10 +101,10 @@ class WhileHeld:
         held = self._holds.standing(self._tp, entry.at, called)
         if held:
             what = f"delivered {entry.count}"
-            self._doubt(_Doubts("A1", held, what, entry.first), entry)
+            self._note_violation(_Violations("A1", held, what, entry.first), entry)
 
     def note_hold(self, hold: Placed, at_work: Iterable[int]) -> None:
-        """Record which handlers are known to have begun when a hold is placed."""
+        """Record that handlers had begun these offsets before a hold was placed."""
         self._started.update((hold.number, offset) for offset in at_work)
 
     def note_start(self, entry: Handle) -> None:
@@ -116,13 +116,13 @@ class WhileHeld:
         ]
         if held:
             what = f"began {entry.offset}"
-            self._doubt(_Doubts("W10", held, what, entry.offset), entry)
+            self._note_violation(_Violations("W10", held, what, entry.offset), entry)
 
-    def _doubt(self, new: _Doubts, entry: Deliver | Handle) -> None:
+    def _note_violation(self, new: _Violations, entry: Deliver | Handle) -> None:
         last = self._last.get(new.check)
         if last is None or last.holds != new.holds:
             last = self._last[new.check] = new
-            self._doubts.append(new)
+            self._violations.append(new)
         last.when.add(entry.at, entry.n)
 
     def _ran(self, hold: Placed, entry: Handle) -> bool:
@@ -136,8 +136,8 @@ class WhileHeld:
 
     def note_lift(self, entry: Lift) -> None:
         """Withdraw the findings after the end of a hold, which an entry reports now."""
-        self._doubts = [
-            left for one in self._doubts for left in one.without(entry, self._holds)
+        self._violations = [
+            left for one in self._violations for left in one.without(entry, self._holds)
         ]
         self._last.clear()
 
@@ -159,7 +159,7 @@ class WhileHeld:
 
     def facts(self) -> Iterator[UnderHold]:
         """Yield the findings that were not withdrawn; call this after the last entry."""
-        for one in self._doubts:
+        for one in self._violations:
             sure, of_group, unsure = self._sorted(one.holds)
             hold, *_ = (*sure, *of_group, *unsure)
             doubt = next((hold.doubt for hold in unsure), "")

@@ -27,7 +27,7 @@ _SPANS = 1024
 @frozen
 class _Step:
     """
-    Records of a lane that a handler got together.
+    Records of one lane that a handler received in one call.
 
     Attributes:
         is_dropped: whether the worker has since dropped the records; if so, the end of
@@ -88,7 +88,7 @@ class WorkerRecords:
 
     def note_seek(self, offset: int | None) -> None:
         """
-        Record a seek: records from its target on count only when delivered again.
+        Process a seek: records from its target on count only when delivered again.
 
         A worker does not notice a seek immediately: it may still start handlers for
         records that it already has, and its journal names the records that it drops.
@@ -110,7 +110,7 @@ class WorkerRecords:
         return {one for one in self._left if one < end}
 
     def note_delivery(self, run: Delivered) -> None:
-        """Record that handlers must process the records of a run."""
+        """Note that handlers must process the delivered records."""
         if self._next is not None and run.start < self._next:
             self._goes_back(run.start)
         self._next = run.next
@@ -222,7 +222,8 @@ class WorkerRecords:
         first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
             yield EarlyCommit(n=entry.n, at=entry.at, offset=offset, first=first)
-        # Forget steps that began before all open records: no record can overtake them.
+        # Forget the last steps that end below all open records: none of these records
+        # precedes such a step.
         low = min(self._open, default=offset)
         if low > self._low:
             self._low = low

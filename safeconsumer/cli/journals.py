@@ -108,4 +108,4 @@ settings_options = options(
         help="The output of `safeconsumer history -o json`: when the groups were held.",
     ),
 )
-"""Gives a command the assumptions of the judge, as the argument ``settings``."""
+"""Gives a command the judge's settings, as the argument ``settings``."""

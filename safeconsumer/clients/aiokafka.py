@@ -109,7 +109,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        # Without a group, aiokafka does not call listeners and requests metadata
+        # Without a group, aiokafka calls no listeners, and it requests metadata
         # immediately.
         super().__init__(*(topics if group_id is None else ()), **configs)
         if group_id is not None and topics:
@@ -331,7 +331,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         if self._ending is not None:
             await asyncio.shield(self._ending)
-        if self._attaching is not None:  # another call has started control
+        if self._attaching is not None:  # another call has started group control
             await asyncio.shield(self._attaching)
         if self._control is None or self._is_over or self._attaching is not None:
             await super().start()

@@ -237,12 +237,12 @@ def control_clients(settings: Mapping[str, Any], calls: LoopCalls) -> ControlCli
 @frozen
 class _Read:
     """
-    The result of a turn, which takes effect when the control thread receives it.
+    The result of one read, which takes effect when the control thread receives it.
 
     Attributes:
-        at: the offset after the turn's records.
+        at: the offset after the records that were read.
         last: the last record before that offset, for a later comparison.
-        records: its records.
+        records: the records that were read.
     """
 
     at: int
@@ -354,14 +354,14 @@ class HoldsTopic:
         read = _Read(self._progress.at, self._last)
         try:
             read = self._turning.result(_ASK_SECONDS)
-        except CancelledError:  # wake() has cancelled the turn
+        except CancelledError:  # wake() has cancelled the read
             pass
         except TimeoutError:
             self._turning.cancel()
             raise
         if self._progress.is_time_to_ask():
             self._calls.start(self._check_end(read.at))
-        self._progress.note_turn(began, _FETCH_MS / 1000, read.at)
+        self._progress.note_read(began, _FETCH_MS / 1000, read.at)
         self._last = read.last
         return read.records
 
@@ -375,7 +375,7 @@ class HoldsTopic:
         if last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, last.offset)
         elif await reader.position(tp) > at:
-            # An earlier turn was cancelled after it had fetched these records.
+            # An earlier read was cancelled after it had fetched these records.
             reader.seek(tp, at)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
@@ -434,7 +434,7 @@ class HoldsTopic:
         return is_answered and not is_other
 
     def wake(self) -> None:
-        """Make the current turn stop waiting."""
+        """Make a running :meth:`turn` stop waiting."""
         if (turning := self._turning) is not None:
             turning.cancel()
 

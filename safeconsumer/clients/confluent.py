@@ -328,13 +328,13 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ positions
 
     def _store(self, last: Message) -> None:
-        # Storing fails for a partition that is no longer assigned, which is right.
+        # Storing fails, as it should, for a partition that is no longer assigned.
         if self._stores:
             with suppress(KafkaException):
                 UpstreamConsumer.store_offsets(self, message=last)
 
     def _store_given(self) -> None:
-        """Store the offsets after messages from fast calls, which do not store offsets."""
+        """Store the positions, because fast calls return messages without storing offsets."""
         unstored, self._unstored = self._unstored, 0
         if self._stores and unstored:
             owned = _upstream_partitions(self._ledger.owned().keys() - self._in_doubt)

@@ -39,7 +39,7 @@ class Progress:
     """
     Tracks how far the holds topic was read, and whether it is still the same topic.
 
-    A reader calls :meth:`begin` and :meth:`note_turn` as its last step, so that after
+    A reader calls :meth:`begin` and :meth:`note_read` as its last step, so that after
     an error it restarts at the first record that it has not returned.
 
     Thread rules: any thread may call :meth:`beginning`, :meth:`note_end` and
@@ -93,19 +93,19 @@ class Progress:
         self._asked_at = self._compared_at = time.monotonic()
         return beginning.remade
 
-    def note_turn(self, began: float, most: float, at: int) -> None:
+    def note_read(self, began: float, most: float, at: int) -> None:
         """
-        Record the end of a turn whose records are about to be returned.
+        Record the end of a read whose records are about to be returned.
 
         Args:
-            began: when the turn started.
-            most: the maximum seconds for which the turn waited.
-            at: the offset below which all records are returned once this turn's are.
+            began: when the read started.
+            most: the maximum seconds for which the read waited.
+            at: the offset after the records that are about to be returned.
 
         Raises:
             TopicLostError: the topic was recreated, or brokers have not answered for
-                too long. The turn's records must not be returned; the reader reads them
-                again after its restart.
+                too long. The records of this read must not be returned; the reader
+                reads them again after its restart.
         """
         # Time in which the caller was busy or this process did not run does not count.
         self._waited += min(time.monotonic() - began, most)
@@ -139,5 +139,5 @@ class Progress:
             self._waited = 0.0
 
     def lose(self, why: str) -> None:
-        """Make the next :meth:`note_turn` raise an error."""
+        """Record that the topic was lost; the next :meth:`note_read` raises an error."""
         self._lost = TopicLostError(f"{self._name} {why}")

@@ -195,7 +195,7 @@ class HoldsTopic:
             self._ask(_LAST).add_done_callback(note)
         if self._progress.is_time_to_compare() and self._admin is not None:
             _ask_about(self._admin, self._name).add_done_callback(self._note_id)
-        self._progress.note_turn(began, _TURN_SECONDS, at)
+        self._progress.note_read(began, _TURN_SECONDS, at)
         if error is not None:
             self._progress.lose(f"cannot be read further: {error.str()}")
         return found
@@ -241,7 +241,7 @@ class HoldsTopic:
         _ask_about(admin, self._name).add_done_callback(described)
 
     def wake(self) -> None:
-        """Do nothing, because a turn never takes longer than 100 ms."""
+        """Do nothing, because :meth:`turn` never takes longer than 100 ms."""
 
     def close(self) -> None:
         """Close the clients."""

@@ -326,7 +326,7 @@ def change(
         is_wanted: returns whether the client still waits for the answer.
 
     Raises:
-        Refused: the agreement is missing, or was for a different plan.
+        Refused: the client did not agree to the plan, or agreed to a different one.
         Problem: the hold does not exist, or some or all of the changes could not be
             written.
     """
@@ -364,13 +364,14 @@ def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
     agreed = given.get("agreed")
     if isinstance(now.action, Lift):
         is_agreed = all(_is_typed(given, one) for one in now.needs)
-    elif agreed is None:  # offsets that were looked up always need an agreement
+    elif agreed is None:  # a client must always agree to offsets that were looked up
         is_agreed = not now.needs and not isinstance(now.action, ResetTo)
     else:
         is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up.
     # 2. Somebody else lifts the hold, and a new hold is placed.
-    # 3. The broker answers; a write now would lift the new hold.
+    # 3. The broker answers the lift. If the lift were written now, it would end the new
+    # hold.
     if is_agreed and not is_wanted():
         raise Problem(503, "Nothing was written.", "the client has gone")
     return is_agreed

@@ -21,8 +21,8 @@ LOGIN = "/login"
 # Paths without secrets, open to everyone; the page that explains the login needs them.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
-# Headers with which a browser tells that nobody has clicked yet; the older names are
-# from Safari and Firefox.
+# Headers with which a browser indicates that the user has not clicked yet; the older
+# names are from Safari and Firefox.
 _AHEAD_OF_TIME = ("sec-purpose", "purpose", "x-purpose", "x-moz")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
@@ -154,7 +154,7 @@ class Auth:
         if request.method == "HEAD":
             return Response()
         if _is_ahead_of_time(request):
-            # the browser sends the request again on the click
+            # the browser sends the request again when the user clicks
             return Response(status_code=503)
         given = request.query_params.get("token", "")
         is_lasting = self._lasting is not None and _same(given, self._lasting)

@@ -122,7 +122,7 @@ def history(request: Request) -> Response:
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew, times = partial(state.skew, snapshot), snapshot.times
-    # A person sees one page; one entry more shows whether there is a next page.
+    # A person sees one page; one extra entry shows whether there is a next page.
     most = None if is_program(request) else _page_number(request) * SIZE + 1
     past = history_of(snapshot.records, name or None)
     found = entries(past, skew, times.proven, times.here, most)
@@ -205,7 +205,7 @@ _FORMS = (
 
 
 def _preview(form: _Form, request: Request) -> Response:
-    """Show the form, with the plan as soon as the form is filled in."""
+    """Show the form and, once it is filled in, the plan."""
     state, snapshot = _look(request)
     given = form.given(rest.joined(request.query_params.multi_items()))
     plan, problem = None, None

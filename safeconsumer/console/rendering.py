@@ -2,7 +2,7 @@
 Renders templates as pages that viewers share.
 
 A page is rendered once for each version of the data. An age, or the time until a hold
-expires, changes without new data, so the page contains a mark instead, which is
+expires, changes without new data, so the page contains a placeholder instead, which is
 replaced when the page is sent. In the browser, a script continues to count.
 """
 
@@ -30,7 +30,7 @@ _JUST_NOW = 2.0
 # of a list counts as a page.
 _MOST_KEPT = 64
 # Text from users never contains this character, and pages must not contain it.
-_MARK = re.compile("\0([^\0]*)\0")
+_PLACEHOLDER = re.compile("\0([^\0]*)\0")
 
 
 class Page(HTMLResponse):
@@ -38,17 +38,19 @@ class Page(HTMLResponse):
     A page as it is sent to a browser.
 
     Args:
-        text: the page with its marks.
-        known: the current snapshot, which determines the values of the marks.
+        text: the page with its placeholders.
+        known: the current snapshot, which determines the values of the placeholders.
         status: the HTTP status.
 
     Attributes:
-        text: the page with its marks.
+        text: the page with its placeholders.
     """
 
     def __init__(self, text: str, known: Snapshot, status: int = 200) -> None:
         self.text = text
-        super().__init__(_MARK.sub(lambda mark: _moment(mark[1], known), text), status)
+        super().__init__(
+            _PLACEHOLDER.sub(lambda one: _moment(one[1], known), text), status
+        )
 
     @property
     def tag(self) -> str:
@@ -56,14 +58,14 @@ class Page(HTMLResponse):
         return f'W/"{_token(self.text)}"'
 
 
-def _moment(mark: str, known: Snapshot) -> str:
-    if mark == "age":
+def _moment(name: str, known: Snapshot) -> str:
+    if name == "age":
         return ago(known.age)
-    if mark == "seconds":
+    if name == "seconds":
         return f"{known.age:.1f}"
-    if mark == "now":
+    if name == "now":
         return now_text(known)
-    return "" if known.now is None else _distance(float(mark), known.now)
+    return "" if known.now is None else _distance(float(name), known.now)
 
 
 def now_text(known: Snapshot) -> str:
@@ -110,7 +112,7 @@ def templates() -> Environment:
         lost_stream_text=lost_stream_text,
         kept_holds_text=kept_holds_text,
         linked=_linked,
-        mark=lambda text: Markup("\0{}\0").format(text),
+        placeholder=lambda text: Markup("\0{}\0").format(text),
         number="{:,}".format,
         token=_token,
         utc=utc,

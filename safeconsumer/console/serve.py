@@ -13,7 +13,7 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 
 HOST = "127.0.0.1"
-# Seconds that unfinished answers may take when the console is closed.
+# Seconds that unfinished responses may take when the console is closed.
 _GRACE_SECONDS = 1
 
 

@@ -65,8 +65,8 @@ class State:
         commands: the connection for changes, and for the reads that precede them. Slow
             requests never use it, because a lift may be waiting for it.
         questions: the connection for previews, and for facts that rarely change.
-        limits: by topic, if known, the seconds after which it deletes records; None if
-            it does not delete records by age.
+        limits: maps topics, if known, to the seconds after which they delete records;
+            None if a topic does not delete records by age.
         pages: the pages that viewers share.
         previewed: resets with the offsets that were looked up for recent previews, by
             the plan's digest, oldest first.

@@ -22,7 +22,7 @@ _GONE = {"OK", "GroupIdNotFoundError"}
 
 class UsersCluster(ExistingCluster):
     """
-    The user's cluster, which must be accessible without authentication and TLS.
+    The user's cluster, which must be accessible without authentication or TLS.
 
     :meth:`tidy` removes the topics and groups that the demo created.
     """

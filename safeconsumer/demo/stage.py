@@ -75,13 +75,13 @@ class Stage:
     A client's topic, group and tally in a situation; :func:`staged` creates it.
 
     Attributes:
-        client: the client that plays the situation.
+        client: the consumer class that is tested in the situation.
         broker: the broker that the client uses.
         topic: the client's own topic, with four partitions.
         group: the client's own group.
         tally: judges the deliveries.
-        say: prints a line about the play.
-        cancelled: set by another thread to stop the play at the next poll.
+        say: prints a line about the run.
+        cancelled: set by another thread to stop the run at the next poll.
         clients: creates consumers and producers, and closes them at the end.
     """
 

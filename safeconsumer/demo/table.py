@@ -10,7 +10,7 @@ _HEAD = "situation       client        records paused wanted  lost twice  sec re
 _LEGEND = (
     "records = delivered while paused + when wanted + lost; twice: though committed"
 )
-# Explanations of losses, by whether kafka-python has a call for the situation.
+# Why records were lost; the key is whether kafka-python has a call for the situation.
 _LOSSES = {
     True: "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
     False: "lost by a thread pool: its killed process had committed before the work",

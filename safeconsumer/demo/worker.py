@@ -15,7 +15,7 @@ from safeconsumer.demo.stage import PARTITIONS, PATIENCE, SILENCE, Stage
 from safeconsumer.testing.polling import PollTimeoutError
 
 _RECORDS = 100
-_KILLED_AFTER = 100  # of 400 records in all four partitions
+_KILLED_AFTER = 100  # records; the four partitions have 400 in total
 _PROGRAM = "safeconsumer.demo.worker_program"
 
 

@@ -128,7 +128,7 @@ class WorkerSettingError(SafeConsumerError, ValueError):
 
 class WorkerStateError(SafeConsumerError, RuntimeError):
     """
-    A ``Worker`` or ``Pump`` was used after its end, twice, or beside another one.
+    A ``Worker`` or ``Pump`` was used twice, after its end, or alongside another one.
 
     Create a new object for each run, and only one for each consumer.
     """

@@ -82,7 +82,7 @@ class PatternCoversNothing(HoldEvent):
 
 class HoldCoversNothing(HoldEvent):
     """
-    Holds name targets that this member, with another client library, does not consume.
+    Holds name targets that a member with another client library does not consume.
 
     A name may be mistyped. The event is emitted once for each hold: when the hold is
     placed, or, if nothing is assigned then, after the next assignment. For patterns
@@ -101,8 +101,7 @@ class HoldsRemoved(HoldEvent):
         flowing: assigned partitions that are no longer quiet.
         remaining: holds that still cover the same targets.
         besides: whole pauses of topics that the call has ended, although it did not
-            name the topic, or named fewer of its partitions than are no longer quiet
-            now.
+            name the topic, or not all of its partitions that are no longer quiet now.
         waiting: pauses of single, unassigned partitions that the call has ended
             although it named other targets; if there are any, the level is warning.
     """
@@ -164,7 +163,7 @@ class HoldsEnded(HoldEvent):
 
     The holds were bound to an assignment that has ended, as plain pauses are, or the
     consumer was closed. Or the holds were handed over to the next owner, or depended on
-    a whole pause that has expired. The level is debug if a call of the application
+    a whole pause that has expired. The level is debug if a call by the application
     ended its own holds.
 
     Attributes:

@@ -47,7 +47,7 @@ class Dispatcher:
         Returns:
             The first exception that does not count as a hook's failure, or None. Such
             an exception ends the program, like ``KeyboardInterrupt``, or was raised by
-            a signal handler. The caller must raise it.
+            a signal handler. The caller must raise this exception.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
@@ -100,9 +100,9 @@ class Outbox:
     and in order. If another thread or a hook calls :meth:`deliver` in the meantime, it
     leaves its events to the delivering thread, which always finds them:
 
-    1. The other call's event is appended before the call tries to take the turn.
-    2. If the call does not get the turn, the delivering thread still has the turn.
-    3. After the delivering thread has given the turn back, it checks the queue again.
+    1. The other call's event is appended before the call tries to start delivering.
+    2. If the call does not succeed, the delivering thread has not stopped yet.
+    3. After the delivering thread has stopped, it checks the queue again.
 
     No lock is held while a hook runs, and no thread waits for a slow hook.
 
@@ -120,15 +120,15 @@ class Outbox:
         self._dispatcher = dispatcher
         self.waiting: deque[Event] = deque()
         # The dict has at most one entry: that of the delivering thread. ``setdefault``
-        # takes the turn atomically with respect to other threads and signal handlers.
-        self._turn: dict[str, list[int]] = {}
+        # adds the entry atomically with respect to other threads and signal handlers.
+        self._delivering: dict[str, list[int]] = {}
 
     def deliver(self) -> bool:
         """
         Deliver the waiting events, unless another call on any thread is doing so.
 
         Events that other threads add in the meantime are also delivered, up to a limit.
-        A thread that emits events all the time must thus deliver its own.
+        So a thread that emits events all the time must deliver its own.
 
         Returns:
             Whether this call has called hooks.
@@ -143,24 +143,24 @@ class Outbox:
         while self.waiting and limit > 0:
             mine = [threading.get_ident()]
             try:
-                if self._turn.setdefault("at work", mine) is not mine:
+                if self._delivering.setdefault("at work", mine) is not mine:
                     break
                 delivered = True
                 limit -= self._hand_out(limit)
             finally:
-                # No call may be made here. A signal handler could raise after it, and
-                # the turn would never be given back.
+                # There must be no call here: if a signal handler raised after the call,
+                # the entry would never be removed.
                 try:
-                    has_turn = self._turn["at work"] is mine
+                    is_mine = self._delivering["at work"] is mine
                 except KeyError:
-                    has_turn = False
-                if has_turn:
-                    del self._turn["at work"]
+                    is_mine = False
+                if is_mine:
+                    del self._delivering["at work"]
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """Return whether this thread is delivering events, which means that a hook called."""
-        at_work = self._turn.get("at work")
+        """Return whether this thread is delivering events, that is, a hook made this call."""
+        at_work = self._delivering.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 
     def _hand_out(self, limit: int) -> int:

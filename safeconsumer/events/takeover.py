@@ -28,9 +28,9 @@ class Takeover:
     1. A thread registers each call of a hook, and removes the entry when the hook
        returns.
     2. To take over, the other thread removes the entry. Only one of the two threads can
-       remove the entry from the dict, so the first thread either continues its work, or
-       never does. If the hook returns after all, the first thread waits until the other
-       thread has finished, and raises :class:`TakenOver`.
+       remove the entry from the dict: the first thread continues its work only if it
+       removed the entry itself. If the hook returns after all, the first thread waits
+       until the other thread has finished, and raises :class:`TakenOver`.
 
     Attributes:
         hook: the hook that did not return; None until work is taken over. From then on
@@ -79,8 +79,8 @@ class Takeover:
         """
         Take over a thread's work, if it is in the same call as at the last check.
 
-        Only one thread may call this, every ``STUCK_SECONDS``. Return whether the work
-        was taken over.
+        Only one thread may call this, and must do so every ``STUCK_SECONDS``. Return
+        whether the work was taken over.
         """
         before, call = self._last_call, self._calls.get(thread or 0)
         self._last_call = call

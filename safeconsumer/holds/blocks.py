@@ -20,8 +20,8 @@ def check_block(scopes: Iterable[Scope], owner: str, holds: Holds) -> None:
     Refuse a block that has no targets, or whose owner already holds one of them.
 
     Raises:
-        HoldSettingError: the block would run although nothing is held, or would finally
-            lift a hold that it did not place.
+        HoldSettingError: the block would run although nothing is held, or would lift,
+            at its end, a hold that it did not place.
     """
     found = tuple(scopes)
     if not found:

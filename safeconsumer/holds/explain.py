@@ -17,7 +17,7 @@ def explain_lines(view: View, tp: TopicPartition, now: float) -> tuple[str, ...]
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A strict hold beneath a plain pause gets a separate line, and so does a closed gate.
+    A plain pause, the strict hold in its ``beneath`` and a closed gate get a line each.
     If nothing covers the partition and it is not assigned here, a single line says so.
 
     Args:

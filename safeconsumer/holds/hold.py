@@ -139,7 +139,7 @@ class Hold:
         """The scope and the owner, which identify a hold."""
         return self.scope, self.owner
 
-    def asks_the_same_as(self, other: "Hold") -> bool:
+    def requests_the_same_as(self, other: "Hold") -> bool:
         """Return whether replacing ``other`` with this hold would have no effect."""
         return (
             self.deadline is None

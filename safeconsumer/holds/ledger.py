@@ -55,7 +55,7 @@ _MAX_TRIES = 10
 
 
 class _QueuedChange:
-    # A function that computes a step from a table; and the step, once it is stored.
+    # ``make`` computes a step from a table; ``step`` is that step, once it is stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
 
@@ -81,9 +81,9 @@ class PauseLedger:
             before the call that made the change returns.
         on_reassigned: a function that is called at each change of the assignment, under
             the same locks as in :meth:`watch`.
-        carried: the partitions that are paused according to the last join's marks from
-            the leader, so that the next owners receive the pauses; None if pauses are
-            not handed over.
+        carried: the partitions that the group's leader marked as paused in the last
+            join, so that their next owners receive the pauses; None if pauses are not
+            handed over.
         outbox: the events that wait to be delivered to the hooks.
         queue: the changes that wait to be applied.
         settled: the quiet partitions; None if the next reader must rebuild the set.
@@ -114,7 +114,7 @@ class PauseLedger:
         self._lock = threading.RLock()
         self._changing_thread: int | None = None
         self.queue: deque[_QueuedChange] = deque()
-        # Reassignments that were not announced yet because of an exception.
+        # Reassignments that have not been announced yet because of an exception.
         self._unannounced: dict[int, _QueuedChange] = {}
         # Whether some observers were not called because of an exception.
         self._is_behind = False
@@ -180,19 +180,19 @@ class PauseLedger:
         return self._moves
 
     def was_held(self, tp: TopicPartition) -> bool:
-        """Return whether a partition was quiet since its position was last confirmed."""
+        """Return whether a partition was ever quiet after its position was last confirmed."""
         return tp in self.quiet() or tp in self._marks
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
         """
-        Return the partitions that were last quiet before the given number of moves.
+        Return the partitions that were last quiet up to this value of :attr:`moves`.
 
         Since then no broker has confirmed these partitions' positions.
         """
         return self._marks.before(moves)
 
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
-        """Record that a broker has confirmed positions after this number of moves."""
+        """Record that a broker confirmed positions at this value of :attr:`moves`."""
         if partitions:
             self._apply(_QueuedChange(self._confirmed, partitions, moves))
 
@@ -300,7 +300,7 @@ class PauseLedger:
         return self._table.owned
 
     def given_up(self) -> Owned:
-        """Return the ownerships that ended for the join in preparation, without lost ones."""
+        """Return the ownerships that a join in preparation has ended, excluding lost ones."""
         table = self._table
         return {tp: one for tp, one in table.undecided.items() if tp not in table.lost}
 
@@ -406,10 +406,11 @@ class PauseLedger:
     def _apply(
         self, change: _QueuedChange | None = None, *, makes_view: bool = False
     ) -> None:
-        # When this method returns, some thread has applied the change. The exception is
-        # a signal handler that has interrupted a change on this thread. The version and
-        # the moves are read first: another thread may apply the change immediately, and
-        # this thread must still notice that it has to call the observers.
+        # When this method returns, some thread has applied the change, unless a signal
+        # handler has interrupted a change on this thread and calls this method.
+        # ``_version`` and ``_moves`` are read first: another thread may apply the
+        # change immediately, and this thread must still notice that it has to call the
+        # observers.
         here, version, moves = threading.get_ident(), self._version, self._moves
         if change is not None:
             self.queue.append(change)

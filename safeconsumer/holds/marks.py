@@ -1,4 +1,4 @@
-"""Remembers partitions that were quiet since a broker last confirmed their position (P16)."""
+"""Remembers partitions that were quiet after their position was last confirmed (P16)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MOST_AWAY = 10_000
 
 class QuietMarks:
     """
-    The partitions that were quiet since a broker last confirmed their position.
+    The partitions that were quiet after a broker last confirmed their position.
 
-    *Moves* is how many times partitions became quiet, or ceased to be quiet. Once a
-    broker has confirmed a partition's position after some number of moves, the
-    partition's marks up to that number are removed.
+    ``moves`` is how many times partitions became quiet, or ceased to be quiet. Once a
+    broker has confirmed a partition's position at some value of ``moves``, the
+    partition's marks up to that value are removed.
 
     Thread rules: the marks change under the ledger's lock; any thread may read them.
     """
 
     def __init__(self) -> None:
-        # Maps each partition to the number of moves when it was last quiet.
+        # Maps each partition to the value of ``moves`` when it was last quiet.
         self._quiet_until: dict[TopicPartition, int] = {}
 
     def __contains__(self, tp: object) -> bool:
         return tp in self._quiet_until
 
     def before(self, moves: int) -> list[TopicPartition]:
-        """Return the partitions whose marks are no newer than the given number of moves."""
+        """Return the partitions that were last quiet up to this value of ``moves``."""
         marks = self._quiet_until
         return [tp for tp, at in tuple(marks.items()) if at <= moves] if marks else []
 
@@ -41,7 +41,7 @@ class QuietMarks:
         moves: int,
         owned: Collection[TopicPartition],
     ) -> None:
-        """Mark partitions as quiet up to this number of moves; may be repeated safely."""
+        """Mark partitions as quiet up to this value of ``moves``; may be repeated safely."""
         marks = self._quiet_until
         for tp in partitions:
             marks[tp] = moves
@@ -51,7 +51,7 @@ class QuietMarks:
                 marks.pop(tp, None)
 
     def confirm(self, partitions: Iterable[TopicPartition], moves: int) -> None:
-        """Remove the marks of partitions that were not quiet after this number of moves."""
+        """Remove marks of partitions that were last quiet up to this value of ``moves``."""
         marks = self._quiet_until
         for tp in partitions:
             if tp in marks and marks[tp] <= moves:

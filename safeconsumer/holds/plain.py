@@ -3,7 +3,7 @@ Determines whole pauses, and how a pause is placed over another hold.
 
 A plain pause is a pause of single partitions by the application, without an explicit
 lifetime. It lasts until a completed join leaves its partition out. If a plain pause
-names all partitions of a topic that one call of ``assignment()`` returned, a whole
+names all partitions of a topic that a single call to ``assignment()`` returned, a whole
 pause of the topic is placed in addition: a hold with the owner ``WHOLE``, which lasts
 until the application's next resume (P3, P7).
 """
@@ -20,7 +20,7 @@ from safeconsumer.holds.view import Holds
 
 Snapshot = Mapping[str, frozenset[TopicPartition]]
 """
-The result of one call of ``assignment()``, by topic; compared by identity.
+The result of a single call to ``assignment()``, by topic; compared by identity.
 """
 
 
@@ -95,8 +95,8 @@ class NamedPartitions:
 
 
 class _Pauses:
-    # The pauses of those partitions of one topic that one call of assignment()
-    # returned. The pauses that expire are also kept separately, because a program may
+    # The pauses of the partitions that a single call to assignment() returned for one
+    # topic. The pauses that expire are also kept separately, because a program may
     # pause thousands of partitions one by one.
 
     def __init__(self) -> None:
@@ -136,20 +136,20 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
         if known.lifetime is Lifetime.WHILE_ASSIGNED:  # ends with the membership
             return hold if is_longer else evolve(known, lifetime=hold.lifetime)
         return evolve(hold, beneath=known) if is_longer else None
-    if hold.asks_the_same_as(known):
+    if hold.requests_the_same_as(known):
         return None
     is_over = hold.lifetime is Lifetime.PLAIN and known.beneath is not None
     return evolve(hold, beneath=known.beneath) if is_over else hold
 
 
-def travels(holds: Holds, tp: TopicPartition) -> bool:
+def is_handed_over(holds: Holds, tp: TopicPartition) -> bool:
     """Return whether a partition's pause is to be handed over; a whole pause prevents it."""
     hold = holds.get((Partition(tp[0], tp[1]), APP))
     is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
-    return hold is not None and may_travel(hold) and not is_under_whole
+    return hold is not None and can_be_handed_over(hold) and not is_under_whole
 
 
-def may_travel(hold: Hold) -> bool:
+def can_be_handed_over(hold: Hold) -> bool:
     """Return whether a hold of a partition can be handed over to the next owner."""
     return (
         hold.owner == APP

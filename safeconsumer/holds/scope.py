@@ -51,7 +51,7 @@ class CompiledPattern(Protocol):
 
 @frozen(repr=False, cache_hash=True)
 class Partition:
-    """One partition of a topic, written ``orders:3``, or ``re:re:3`` for the topic ``re``."""
+    """One partition of a topic, written ``orders:3`` (``re:re:3`` if the topic is ``re``)."""
 
     topic: str
     partition: int
@@ -215,8 +215,8 @@ def pattern(compiled: CompiledPattern) -> Pattern:
 
     Raises:
         ScopeSyntaxError: the expression is empty, too long or a bytes pattern, or was
-            compiled with flags that its text does not contain. Write, for example,
-            ``(?i)...``, so that the text contains everything.
+            compiled with flags that its text does not contain. Write the flags into the
+            text, for example ``(?i)...``.
     """
     text = compiled.pattern
     if not isinstance(text, str):

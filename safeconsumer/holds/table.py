@@ -48,8 +48,8 @@ Some changes end holds that they do not name.
 
 **3. An ownership that has ended.** A join that is prepared, or a lost membership,
 leaves the ownership *undecided*: the next completed join either gives the partition
-back or confirms that it is gone. With every other cause the ownership is decided
-immediately.
+back or confirms that it is gone. After any other cause, an ownership that has ended is
+gone immediately.
 
 **4. A poll.** If a program held everything before a ``poll``, it had no opportunity to
 hold partitions that it gained during the ``poll`` (KAFKA-13463). For these partitions a
@@ -89,7 +89,7 @@ from safeconsumer.holds.ownership import (
     difference,
     still,
 )
-from safeconsumer.holds.plain import may_travel, placed_over, travels
+from safeconsumer.holds.plain import can_be_handed_over, is_handed_over, placed_over
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
@@ -160,8 +160,8 @@ class Table(NamedTuple):
             those that were lifted since. None if some partition was not quiet then, or
             if all of these holds were lifted.
         gating_assigned: the partitions that were assigned when that ``poll`` started.
-        left_quiet: maps partitions that departed while quiet and are still held to
-            whether the membership was lost; the most recent ones come last.
+        left_quiet: the partitions that departed while quiet and are still held, the
+            most recent ones last; the value is whether the membership was lost.
         left_alone: maps topics to their whole pauses, if the application has paused
             none of the topic's assigned partitions by name; these were reported.
     """
@@ -204,7 +204,7 @@ class Table(NamedTuple):
         return self.in_call and self.gating_holds is not None
 
     def remaining(self, keys: Collection[HoldKey]) -> tuple[Hold, ...]:
-        """Return the holds that still cover the scopes of these keys, after a lift."""
+        """Return the holds that still cover the scopes of lifted holds with these keys."""
         holds = self.holds
         # A worker lifts its own holds many times a second, and does not use the result.
         if not holds or all(is_routine(owner) for _, owner in keys):
@@ -254,8 +254,9 @@ class Table(NamedTuple):
         Place holds.
 
         If some holds are on patterns, ``topics`` are the known topics that the holds
-        cover, and ``idle`` are the patterns that cover no topic. ``whole`` returns the
-        whole pauses that these holds complete.
+        cover, and ``idle`` are the patterns that cover no topic. ``whole`` is called
+        with the current holds, and returns the whole pauses that must be placed in
+        addition.
         """
         known = self.holds.get
         if whole is not None:
@@ -344,8 +345,8 @@ class Table(NamedTuple):
         reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
-            # The side effects of a resume without targets, or of all its owner's holds,
-            # are not reported.
+            # Side effects are not reported if the resume has no targets, or lifts all
+            # holds of its owner.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
@@ -413,7 +414,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ gates
 
     def poll_begun(self, view: View) -> Table:
-        """Record that a ``poll`` starts. If it cannot gate partitions, this table is kept."""
+        """Record that a ``poll`` starts; one that cannot gate partitions changes nothing."""
         holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
             is_held = view.is_all_quiet() and all(map(self.holds.covers, view.gates))
@@ -430,7 +431,7 @@ class Table(NamedTuple):
         )
 
     def control_read(self, owned: Owned) -> Step:
-        """Record that control topics were read, for those ownerships that still exist."""
+        """Record that the control topics were read for these ownerships; skip ended ones."""
         unread = self.unread - still(self.owned, owned)
         after = self if unread == self.unread else self._replace(unread=unread)
         return self._step_to(after, [], (), (), "the control topics are read")
@@ -446,7 +447,7 @@ class Table(NamedTuple):
         self, keys: Iterable[HoldKey], *, all_of: Collection[str] = ()
     ) -> Table:
         """
-        Open gates that no longer replace a hold, after holds were lifted or expired.
+        Open gates that are no longer needed, after holds were lifted or have expired.
 
         A key counts as lifted if an owner has named it, even if the hold did not exist.
         All holds of the owners in ``all_of`` count as lifted, too.
@@ -486,7 +487,8 @@ class Table(NamedTuple):
 
         The application's pauses of ``carried`` partitions are handed over to the
         partitions' next owners. If ``carried`` is None, pauses are not handed over. If
-        ``is_watched``, gained partitions are gated until the control topics are read.
+        ``is_watched`` (the ledger has a watcher), gained partitions are gated until the
+        control topics are read.
         """
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
@@ -575,10 +577,10 @@ class Table(NamedTuple):
         """
         Record which partitions departed while quiet; report gained ones that are held.
 
-        A gained partition is reported if it is held and was quiet when it last
-        departed, or if a whole pause covers it. If a topic has a whole pause, but none
-        of its partitions is paused by name, this is reported once, with all partitions
-        that the whole pause keeps quiet.
+        A gained partition is reported if it is held and was quiet when its last
+        ownership here ended, or if a whole pause covers it. If a topic has a whole
+        pause, but none of its partitions is paused by name, this is reported once, with
+        all partitions that the whole pause keeps quiet.
         """
         holds = self.holds
         is_lost = cause is Cause.LOST
@@ -640,7 +642,7 @@ class _AssignmentChange(NamedTuple):
             not self.cause.is_called  # there is no join then
             and isinstance(scope, Partition)
             and (scope.topic, scope.partition) in (self.carried or ())
-            and may_travel(hold)
+            and can_be_handed_over(hold)
         )
 
 
@@ -686,7 +688,7 @@ def ended_besides(
     Return the whole pauses that a resume ends although it does not name the topic.
 
     The result includes a topic's whole pause if the resume names some of the topic's
-    partitions, but fewer than are no longer quiet afterwards.
+    partitions, but not all of those that are no longer quiet afterwards.
     """
     names = {
         (one.topic, one.partition) for one, _ in keys if isinstance(one, Partition)
@@ -708,8 +710,8 @@ def ended_unnamed(ended: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hol
     """
     Return the pauses of unassigned partitions that a resume ends without naming them.
 
-    These pauses would have taken effect once their partitions were assigned. If a
-    resume ends a whole pause, all pauses of the topic's partitions count as named.
+    These pauses would have taken effect once their partitions were assigned. A resume
+    that ends a whole pause counts as naming all of the topic's partitions.
     """
     named = {scope for scope, _ in keys}
     wide = [scope for scope in named if not isinstance(scope, Partition)]
@@ -758,7 +760,7 @@ def _left_behind(
         whole = holds.get((Topic(tp[0]), WHOLE))
         if whole is not None and whole.expires_at is None:
             found[True].append(tp)
-        elif tp not in carried and travels(holds, tp):
+        elif tp not in carried and is_handed_over(holds, tp):
             found[False].append(tp)
     return [
         (events.PauseNotHandedOver, {"partitions": tuple(tps), "is_whole": is_whole})

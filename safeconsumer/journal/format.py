@@ -10,12 +10,12 @@ are null. A reader skips events that are not named here.
 
 Events of every consumer:
 
-- ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of the partitions'
-  topics by name, which distinguish a topic from a deleted topic of the same name,
+- ``assigned``: ``partitions``; ``generation``; ``topics``: the ids of the partitions'
+  topics by name, which distinguish a topic from a deleted topic of the same name;
   ``cluster``: the id of the cluster, which is unknown when a journal's head is written;
 - ``revoked``, ``lost``: ``partitions``, ``generation``; the event is ``lost`` if the
   member lost its membership while it owned the partitions, and ``revoked`` otherwise,
-  also if ``assign`` or ``unsubscribe`` drops them;
+  including when ``assign`` or ``unsubscribe`` drops them;
 - ``unseen``: after this entry the journal may lack commits of this member, because a
   producer got ``group_metadata()`` for its transactions, or because another library's
   client commits on its own;
@@ -27,16 +27,16 @@ Events of every consumer:
   All other metadata come from programs;
 - ``clock``: ``least``, ``most``: the broker's clock is ahead of this journal's by at
   least, and at most, this many seconds; written with ``control=``, once a minute and
-  whenever the bounds contradict the last ones;
+  whenever the bounds contradict the previous ones;
 - ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
-  the committed offset, or the offset of the client's reset rule;
+  the committed offset, or the offset of the client's reset policy;
 - ``reset``: ``tp``, ``offset``, ``owner``: the position is the offset to which a hold
   of this owner, such as ``operator:alice``, moves the partition; the ownership has just
   begun there, or had already committed this offset before and continues there;
 - ``log_start``: ``tp``, ``first``: the first offset of the log, from the broker's first
-  answer to a fetch after the client's reset rule set a position (``begins``), either at
-  the start of an ownership without a committed offset, or forward from a position that
-  was out of range;
+  answer to a fetch after the client's reset policy set a position (``begins``), either
+  at the start of an ownership without a committed offset, or forward from a position
+  that was out of range;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: the offsets between these that have no record,
@@ -51,26 +51,26 @@ Events of every consumer:
   the offsets of its markers and aborted records have no record;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved past offsets without a
   record;
-- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
-  ``id``, the same for both; ``scopes`` and ``owner`` (pause, resume), ``every`` (resume:
-  true if it lifts all holds of its owner, though ``scopes`` may lack one that another
-  thread is placing), ``until`` (a pause that expires), ``lifetime`` (pause:
-  until_resumed, while_assigned or plain), ``moves`` (pause: true if ``pause_handover`` is
-  on), ``offsets`` (commit; seek, where null means the first or the next offset or, if
-  seeks overlap, any), ``ok``, false in a ``return`` if the call failed. For a commit,
-  ``call`` is written when the application calls, or when the client commits on its own,
-  and ``return`` when the answer is known, with the offsets that were sent: a commit
-  leaves out topics that were deleted; a commit that failed may still have been stored.
-  The client itself may also write a ``seek``: back to records that the journal lists as
-  delivered, but that the poll or step could not return;
+- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe) and
+  ``id``, the same for both. A pause or resume has ``scopes`` and ``owner``. A pause has
+  ``until`` if it expires, ``lifetime`` (until_resumed, while_assigned or plain), and
+  ``moves``, true if ``pause_handover`` is on. A resume has ``every``, true if it lifts
+  all holds of its owner; ``scopes`` may then lack one that another thread is placing. A
+  commit or seek has ``offsets``; in a seek null means the start or the end of the log
+  or, if seeks overlap, any offset. ``ok`` is false in a ``return`` if the call failed.
+  For a commit, ``call`` is written when the application calls, or when the client
+  commits on its own, and ``return`` when the answer is known, with the offsets that
+  were sent: a commit leaves out topics that were deleted; a commit that failed may
+  still have been stored. The client itself may also write a ``seek``: back to records
+  that the journal lists as delivered, but that the poll or step could not return;
 - ``hold``, ``lift``: ``scope`` and ``owner`` of a hold that no call lists in its
   ``scopes``: a hold of an operator or a group, a pause that was handed over, or a whole
-  pause. With ``hold`` also ``written``, when the broker appended its record to the
-  control topic, and ``offset``, that record's offset; for other holds ``since``, when
-  the hold was placed, because the entry may be written a little later, and ``until`` if
-  the hold expires. With ``lift`` also ``since``, when the hold ended, and ``why`` if no
-  other process lifted it: it expired, it ended with an ownership, or a ``resume`` of
-  this consumer ended it.
+  pause. If the hold has a record in the control topic, a ``hold`` also has ``written``,
+  when the broker appended that record, and ``offset``, the record's offset. Otherwise
+  it has ``since``, when the hold was placed, because the entry may be written a little
+  later, and ``until`` if the hold expires. A ``lift`` also has ``since``, when the hold
+  ended, and ``why`` if no other process lifted it: it expired, it ended with an
+  ownership, or a ``resume`` of this consumer ended it.
 
 Events of a worker whose consumer keeps a journal; each entry is written before anything
 that follows from it, such as a commit, the next record of a lane, or an event:
@@ -78,10 +78,10 @@ that follows from it, such as a commit, the next record of a lane, or an event:
 - ``working``: ``order`` (partition, key, unordered): after this entry a worker's
   handlers get the records, so that a record counts as done only if a handler reports
   that;
-- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
-  same for both; with ``handle`` also ``lane``, which is the same for records that must
-  not be handled at the same time, or null if there is no such limit, ``attempt``, and
-  ``epoch``, a number that grows with each ownership; with ``handled`` also ``ok``,
+- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset`` and ``id``,
+  the same for both. A ``handle`` also has ``lane``, which is the same for records that
+  must not be handled at the same time, or null if there is no such limit; ``attempt``;
+  and ``epoch``, a number that grows with each ownership. A ``handled`` also has ``ok``,
   false if the handler raised. For a batch ``offset`` is the first offset, and
   ``handle`` has all offsets as ``batch``; a ``handled`` that is not ``ok`` has the
   completed offsets as ``done``;
@@ -112,7 +112,7 @@ VERSION = 5
 # The prefix of the commit metadata that name a journal.
 NOTE = "journal:"
 
-# The reasons why a hold ended that no other process lifted.
+# Why a hold that no other process lifted has ended.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
 
 # The reasons why a record is complete although its handler failed.

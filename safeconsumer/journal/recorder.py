@@ -190,8 +190,9 @@ class Recorder:
         try:
             began = self.began()
             for record in records:
-                # No call may stand between the loop's head and this block: if a signal
-                # handler raised in that call, the record would not be put back.
+                # There must be no call between the head of the loop and this block: if
+                # a signal handler raised in that call, the record would not be put
+                # back.
                 try:
                     tp = TopicPartition(record.topic, record.partition)
                     self._go_back(tp, record.offset)
@@ -205,7 +206,7 @@ class Recorder:
             records.close()
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Record that a poll did not return records that it may have written."""
+        """Record that a poll did not return records that the journal may list."""
         if offset < self._deliveries.next.get(tp_text(tp), offset):
             self._repeated[tp] = offset
 
@@ -294,7 +295,7 @@ class Recorder:
     @contextmanager
     def seeking(self, offsets: Mapping[Any, int | None]) -> Iterator[None]:
         """
-        Write a ``seek``; None stands for the first or the next offset of a partition.
+        Write a ``seek``; None stands for either the start or the end of a partition.
 
         If several seeks overlap, it is unknown which of them took effect last, so each
         is written with None.
@@ -446,7 +447,7 @@ class Recorder:
             self._write_without_raising("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
-        """Write, only once, that later commits may bypass this journal."""
+        """Write, only once, that the journal may lack later commits of this member."""
         if not self._has_hidden_commits:
             self._has_hidden_commits = True
             self._write_without_raising("unseen", {})
@@ -463,7 +464,7 @@ class Recorder:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """
-        Queue an entry that is written before the next one, unless the recorder has ended.
+        Queue an entry to be written before the next one, unless the recorder has ended.
 
         Raises:
             JournalError: the journal is closed.
@@ -513,7 +514,7 @@ class Recorder:
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
-        Write the start of the log, once for each position that the reset rule set.
+        Write the start of the log, once for each position that the reset policy set.
 
         Args:
             tp: the partition.
@@ -562,8 +563,8 @@ class Recorder:
         """
         Write starts and ends of holds that no call of this process names explicitly.
 
-        The starts are those of operators' and the group's holds, of holds that were
-        handed over with a partition, and of whole pauses. The ends are those of holds
+        Such starts are those of operators' and the group's holds, of holds that were
+        handed over with a partition, and of whole pauses. Such ends are those of holds
         that expire or end with an ownership, and of plain pauses that a resume ends
         without naming them.
         """
@@ -617,7 +618,7 @@ def _is_placed_elsewhere(hold: Hold) -> bool:
 
 
 def _is_end_unnamed(event: events.Event, hold: Hold) -> bool:
-    # Return whether no call names the hold whose end is reported; a resume also ends
+    # Return whether the hold ended without a call that names it; a resume also ends
     # plain pauses that it does not name.
     is_plain = hold.lifetime is Lifetime.PLAIN
     is_named = not (hold.is_remote or hold.owner == WHOLE or is_plain)

@@ -53,10 +53,10 @@ class JournalWriter:
         group: the group of the consumer that the writer serves.
         clock: returns seconds that never go back.
         wall: returns seconds since the epoch.
-        part_bytes: the size of a part from which on the next entry starts a new part;
-            None for no limit.
-        part_seconds: the age of a part from which on the next entry starts a new part;
-            None for no limit.
+        part_bytes: once a part has this size, the next entry starts a new part; None
+            for no limit.
+        part_seconds: once a part has this age, the next entry starts a new part; None
+            for no limit.
 
     Attributes:
         running: a function that returns the offsets that a worker's handlers are
@@ -314,7 +314,7 @@ class JournalWriter:
                 f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
             )
-            self._limits_begin = end.size, self._clock()  # count the limits from now on
+            self._limits_begin = end.size, self._clock()  # measure the limits from now
             return end
         try:
             following = {"part": end.part.number, "after": end.number}

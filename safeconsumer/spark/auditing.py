@@ -2,8 +2,8 @@
 Runs the audit of raw journals on Spark, first in parallel by process, then by case.
 
 First, each task turns the journals of one process into facts, with the same code as the
-plain command. Then each fact is sent to its cases, and each task judges one group and
-partition, with the same judge as the plain command
+plain command. A case is one group and partition. Then each fact is sent to the cases
+that need it, and each task judges one case, with the same judge as the plain command
 (:mod:`safeconsumer.audit.distributed`).
 """
 
@@ -56,12 +56,12 @@ def findings(
     Each check has a row for each group and partition, with the number of violations and
     the first violation. If a check could not be judged, ``unjudged`` has the reason. An
     unreadable journal has a row whose ``check`` is empty, with the reason in
-    ``unjudged``; then no other row is a clean verdict.
+    ``unjudged``; in that case no other row proves that a check passed.
 
     Args:
         spark: the session; executors need ``safeconsumer[audit]`` and pyarrow.
         path: as for :func:`~safeconsumer.spark.journals`.
-        settings: the assumptions of the judge.
+        settings: the judge's settings.
         history: a local file with the output of ``safeconsumer history -o json``, which
             has the times of the groups' holds; without a history these holds are not
             judged.
@@ -156,7 +156,7 @@ class SparkJournals:
         Return one row per check and case, and the reasons for unreadable journals.
 
         Args:
-            settings: the assumptions.
+            settings: the judge's settings.
             more: further journals, on the driver.
 
         Raises:

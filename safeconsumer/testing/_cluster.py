@@ -267,7 +267,7 @@ class Cluster:
         self.fetches.answer_waiting()
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Make another broker a group's coordinator; it still knows the last assignment."""
+        """Make another broker a group's coordinator; the group keeps its last assignment."""
         self.nodes.move_coordinator(GROUP, group, node)
         self.groups.find(group).unload()
         self.groups.load()

@@ -3,11 +3,11 @@ A2: every record is delivered.
 
 The rule compares offsets. A position also passes offsets without a record, so a loss is
 certain only if producers' journals, or the topic itself, show which records were
-written. Records that the application skipped by a seek are not missing, nor are records
-that the client's reset rule skipped, unless the log still has them. If no offset was
-committed, that rule decides where an ownership begins, and records below the start of
-the log are not missing. Members without a group do not share partitions: each of them
-must deliver all records between its first position and its last record.
+written. Records that the application skipped by a seek are not missing. Records that
+the client's reset policy skipped are missing only if the log still has them. If no
+offset was committed, that policy decides where an ownership begins, and records below
+the start of the log are not missing. Members without a group do not share partitions:
+each of them must deliver all records between its first position and its last record.
 """
 
 import math
@@ -115,18 +115,18 @@ def positions(epochs: Iterable[Epoch]) -> Spans:
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
-    """Return the offsets that the client's reset rule skipped and that the log lacks."""
+    """Return the offsets that the reset policy skipped and that the log lacks."""
     spans = (span for one in epochs for span in one.deleted)
     return merged(span for span in spans if kept is None or span[0] < kept)
 
 
 def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
-    """Return the ranges that a seek, or the client's reset rule, skipped."""
+    """Return the ranges that a seek, or the client's reset policy, skipped."""
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
-    # A seek at the start of an ownership skips the offsets between the next lower
-    # position and the seek's target, even if another seek moves the position before a
-    # record is read.
+    # A seek at the start of an ownership skips the offsets directly below its target
+    # that no position passed, even if another seek moves the position before a record
+    # is read.
     sought = {
         start
         for one in epochs
@@ -140,10 +140,11 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
 
 def gone_before(case: Case, epochs: Sequence[Epoch]) -> Spans:
     """
-    Return the deleted offsets before ownerships that began without a committed offset.
+    Return the deleted offsets below the start of ownerships without a committed offset.
 
-    If the start of the log is unknown, all offsets between the next lower position and
-    the start of the ownership may be deleted, so all of them are returned.
+    If the start of the log is unknown, all offsets directly below the start of the
+    ownership that were neither passed nor skipped may be deleted, so all of them are
+    returned.
     """
     found = Spans()
     for epoch, (start, end) in _before_begins(case, epochs):
@@ -157,9 +158,9 @@ def _log_start(case: Case, epoch: Epoch) -> int | None:
 
 
 def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch, Span]]:
-    # Yield the offsets between the next lower position, or 0, and the start of an
-    # ownership without a commit. If several ownerships have the same start, the highest
-    # known start of the log counts.
+    # For an ownership without a commit, yield the offsets directly below its start that
+    # were neither passed nor skipped. If several ownerships have the same start, the
+    # highest known start of the log counts.
     lacking = [one for one in epochs if one.lacked_commit(case.address.group)]
     if not lacking:
         return
@@ -196,7 +197,7 @@ def unrecorded(case: Case) -> Unrecorded:
     """
     Return the offsets that positions passed and for which no member got a record.
 
-    Offsets are left out where producers or the topic show which offsets have records.
+    Offsets are left out if producers or the topic show whether they have records.
     """
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None

@@ -1,12 +1,12 @@
 """
 A4: within an ownership no record is skipped, and none is delivered again.
 
-Within an ownership a run of records begins at the position. An ownership begins at the
+Within an ownership each delivery begins at the position. An ownership begins at the
 committed offset in the broker's answer, or where the member left off if a rebalance
 gave the partition back. A seek of the program, or an operator's reset that the holds
-topic confirms, may choose another offset. A reset by the client's rule is only the
-client's own claim: if it moves the position back, A4 is not judged. An ownership that
-begins below the committed offset is a finding of A6.
+topic confirms, may choose another offset. A reset by the client's reset policy is only
+the client's own claim: if it moves the position back, A4 is not judged. An ownership
+that begins below the committed offset is a finding of A6.
 """
 
 from collections.abc import Iterator, Sequence

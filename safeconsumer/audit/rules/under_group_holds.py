@@ -23,9 +23,10 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     the reason: the member's actions may have been before, during or after the hold.
 
     An ownership that began after some member had read the hold must obey the hold from
-    its first record on. The broker's time of the hold's record does not decide, because
-    members can read the record only a little later. All other ownerships may continue
-    until their member has read the hold, but no longer than the patience.
+    its first record on. The time at which the broker appended the hold's record is not
+    decisive, because members can read the record only a little later. All other
+    ownerships may continue until their member has read the hold, but no longer than
+    ``--patience``.
     """
     for bounds, (name, part) in product(case.bounds, case.parts.items()):
         moments = part.delivered if check == "G2" else part.begun
@@ -74,8 +75,8 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
 
 
 def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) -> str:
-    # Return why the member's actions may have been under a hold although none certainly
-    # was; "" if they were not.
+    # Return why it is unknown whether the member acted during a hold, although none of
+    # its actions was certainly during the hold; "" if it is known that none was.
     if not clock.is_measured:
         text = "has no entries of the broker's clock, as of a member without control="
         how = "--clock-skew makes the judge trust the member's clock"

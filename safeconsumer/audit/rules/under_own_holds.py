@@ -2,7 +2,8 @@
 Reports actions of a member under holds in its own journal, for A1 and W10.
 
 If a process was killed before it wrote the end of a group's hold, its journal lacks
-that end. If the holds topic has the end, the topic decides, by the broker's clock.
+that end. If the holds topic contains the end, the rule uses that end, by the broker's
+clock.
 """
 
 import math
@@ -34,7 +35,7 @@ class _Was(Enum):
 
 
 def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
-    """Yield actions under holds, and the checks that doubtful holds leave undecided."""
+    """Yield actions during holds, and checks that cannot be judged."""
     for name, part in case.parts.items():
         for fact in part.under:
             if fact.check != check:
@@ -48,7 +49,7 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
 
 
 def _by_topic(case: Case, member: str, fact: UnderHold) -> Iterator[Finding | Unjudged]:
-    # Of several holds, the hold that ends last decides.
+    # Of several holds, only the one that ends last is compared.
     keys = [(scope, owner) for scope, owner in fact.group_holds]
     end, (scope, owner) = max((_end(case, member, fact, key), key) for key in keys)
     found = {each: Moments() for each in _Was}
@@ -66,8 +67,8 @@ def _by_topic(case: Case, member: str, fact: UnderHold) -> Iterator[Finding | Un
 
 
 def _end(case: Case, member: str, fact: UnderHold, key: Key) -> float:
-    # Return the end, by the broker's clock, of the hold that the member had read by
-    # then.
+    # Return the end, by the broker's clock, of the newest hold with this key that the
+    # member had read before the fact; ``inf`` if it is unknown.
     read = case.group.readers[member].read.get(key, ())
     written = [one.written for one in read if one.n <= fact.n and one.written]
     if not written or case.control is None or case.control.trouble:
@@ -93,7 +94,7 @@ def _was(case: Case, member: str, at: float, end: float) -> _Was:
 
 
 def _only(fact: UnderHold, moments: Moments) -> UnderHold:
-    # Return the fact, reduced to the actions at these moments.
+    # Return the fact without its actions at other moments.
     (at, number), *again = moments
     if number == fact.n:
         return replace(fact, again=again)

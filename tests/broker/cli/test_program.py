@@ -67,7 +67,7 @@ def test_import_error_of_a_required_module_is_reported_as_a_defect():
 
 
 def test_importing_the_command_group_does_not_import_any_command():
-    """To import all commands takes a second."""
+    """Importing all commands takes a second."""
     print_ = (
         "print([one for one in sys.modules if one.endswith(('.holding', '.audit'))])"
     )

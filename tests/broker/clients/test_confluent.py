@@ -146,7 +146,7 @@ BEFORE = pytest.mark.parametrize("before", [0, 2], ids=["at first", "in a row"])
 def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member, upstream, before, one
 ):
-    """During the hold the records are not committed, not in hand, and after the position."""
+    """During the hold the position stays before the records, and they are not committed."""
     consumer = member()
     alone(team, consumer)
     assert taken(consumer, before) == [(0, n) for n in range(before)]
@@ -182,7 +182,8 @@ def test_hold_placed_during_a_fast_call_keeps_the_fetched_record(
     for _ in repeat_until(lambda: one(consumer) is not None, "a record"):
         pass
     handed = []
-    # With an expiry the quiet set is unsettled, so only its identity shows the change.
+    # A hold with an expiry sets ``ledger.settled`` to None, so the fast call can detect
+    # the change only by comparing objects, not partitions.
     upstream.handed = lambda found: (
         handed.extend(found),
         consumer.hold(team.topic, for_=3600),
@@ -290,10 +291,10 @@ def test_last_report_has_no_busy_partition(team, member, monkeypatch):
 
 
 @ONE
-def test_partition_is_busy_before_the_last_check_for_a_hold(
+def test_partition_counts_as_busy_before_the_last_check_for_a_hold(
     team, member, upstream, one
 ):
-    """So a report shows the partition as busy, or the member obeys the reported hold."""
+    """So the member either obeys a new hold, or reports the partition as busy."""
     busy = []
 
     class Looking:
@@ -337,7 +338,7 @@ def stored(consumer, partition):
 
 
 @pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
-def test_few_burst_records_stay_uncommitted_if_the_program_stalls(
+def test_program_that_stalls_during_a_burst_leaves_few_records_uncommitted(
     team, member, monkeypatch, by
 ):
     """The limit also applies to a burst of records within a tenth of a second."""

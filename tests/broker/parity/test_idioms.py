@@ -1,8 +1,8 @@
 """
 Tests that usual ways of pausing have the same results on Kafka as in the simulation.
 
-The situation "lost at go" is left out, because only the simulated broker can refuse
-joins for some turns.
+The situation "lost at go" is left out, because only the simulated broker can refuse a
+member's joins for some time.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 
 def games(name, *, by_day):
-    """Yield a quarter of all pairs of a program and an assignor, or all other pairs."""
+    """Yield a quarter of all program-assignor pairs if ``by_day``, else all other pairs."""
     column = [*SITUATIONS].index(name)
     pairs = product(PROGRAMS, ASSIGNORS)
     for number, (program, assignor) in enumerate(pairs, start=column):

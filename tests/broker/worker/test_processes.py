@@ -38,8 +38,8 @@ def stack_of(made):
     return gone.traceback
 
 
-def computes_without_a_break(_record, _context):
-    """Compute without ever releasing the interpreter."""
+def keeps_the_gil(_record, _context):
+    """Compute without ever releasing the global interpreter lock."""
     sum(range(10**12))
 
 
@@ -56,7 +56,7 @@ def stops(_record, _context):
 
 @pytest.mark.parametrize(
     ("handler", "has_stack"),
-    [(computes_without_a_break, True), (takes_the_signal, False), (stops, False)],
+    [(keeps_the_gil, True), (takes_the_signal, False), (stops, False)],
 )
 def test_handler_process_is_terminated_at_its_time_limit(handler, has_stack):
     """If a signal does not end the process, the worker kills the process a second later."""
@@ -74,7 +74,7 @@ def test_handler_process_is_terminated_at_its_time_limit(handler, has_stack):
 
 
 def goes_deep(_record, _context):
-    """Wait in so many threads and frames that their stacks do not fit into a pipe."""
+    """Wait in many threads and frames, whose stacks are too large for a pipe."""
 
     def wait(depth):
         if depth:
@@ -436,7 +436,7 @@ class LargeRecord(Record):
     load: bytes = bytes(4_000_000)
 
 
-def test_killed_idle_process_is_detected_while_its_fork_still_runs(tmp_path):
+def test_killed_idle_process_is_detected_while_its_forked_child_still_runs(tmp_path):
     handler = LeavesAFork(tmp_path, dies=False)
     try:
         with executing("process", handler, count=1) as made:

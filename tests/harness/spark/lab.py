@@ -50,7 +50,7 @@ class Undecided(Exception):  # noqa: N818 - no error
 
 
 def asked(bridge, question, **facts):
-    """Send the controller a request as the shim does; raise unless it decides."""
+    """Send the controller a request as the shim does; raise if it does not consent."""
     about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
     text = bridge.apply(question, urlencode({**about, **facts}))
     assert text.startswith(f"{urlencode(about)}&verdict=")

@@ -230,7 +230,7 @@ def kill_in_batches(server, lakes, **given):
     """
     Run queries until each has finished a batch and has begun another; kill the server.
 
-    The function returns the number of queries that were running a batch at the kill.
+    Return the number of queries that were running a batch when the server was killed.
     """
     before = {lake: batches(lake)[1] for lake in lakes}
     queries = KeptQueries(lakes, trigger={"processingTime": "0 seconds"}, **given)

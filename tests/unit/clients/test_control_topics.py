@@ -54,10 +54,10 @@ def test_recreated_topic_is_detected_again_if_the_first_attempt_to_read_fails():
 def test_read_that_raises_does_not_advance_the_position(clock):
     """The caller never gets the records of that read, so the next attempt must read them."""
     one = begun()
-    one.note_turn(clock.now, 0.5, 2)
+    one.note_read(clock.now, 0.5, 2)
     one.lose("is lost")
     with pytest.raises(TopicLostError):
-        one.note_turn(clock.now, 0.5, 4)
+        one.note_read(clock.now, 0.5, 4)
     assert one.beginning(0, 5, is_other=False).at == 2
 
 
@@ -66,20 +66,20 @@ def test_only_time_spent_waiting_counts_as_silence(clock):
     one = begun()
     for _ in range(10):
         began, clock.now = clock.now, clock.now + 3600
-        one.note_turn(began, 0.5, one.at)
+        one.note_read(began, 0.5, one.at)
     clock.now += 0.5
     with pytest.raises(TopicLostError, match="no answer about holds for 5 s"):
-        one.note_turn(clock.now - 0.5, 0.5, one.at)
+        one.note_read(clock.now - 0.5, 0.5, one.at)
 
 
 def test_silence_is_over_once_the_topic_is_read_up_to_a_newly_reported_end(clock):
     one = begun()
-    one.note_turn(clock.now - 5, 5.0, 5)
+    one.note_read(clock.now - 5, 5.0, 5)
     one.note_end(0, 6)
     with pytest.raises(TopicLostError):
-        one.note_turn(clock.now - 1, 1.0, 5)
+        one.note_read(clock.now - 1, 1.0, 5)
     one.note_end(5, 5)
-    one.note_turn(clock.now - 1, 1.0, 5)
+    one.note_read(clock.now - 1, 1.0, 5)
 
 
 def test_end_offset_below_the_position_stops_the_reading():
@@ -87,7 +87,7 @@ def test_end_offset_below_the_position_stops_the_reading():
     one.note_end(4, 3)
     assert one.is_lost
     with pytest.raises(TopicLostError, match="holds lost its end"):
-        one.note_turn(time.monotonic(), 0.0, 0)
+        one.note_read(time.monotonic(), 0.0, 0)
     one.begin(one.beginning(0, 5, is_other=False))
     assert not one.is_lost
 

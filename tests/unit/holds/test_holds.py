@@ -37,7 +37,7 @@ def test_hold_placed_again_differs_if_its_reason_lifetime_or_limit_differs(
     """A pause with a time limit always differs, because its limit starts again."""
     before = Hold(scope=ORDERS, reason="full")
     again = Hold(**{"scope": ORDERS, "reason": "full", **change})
-    assert same is again.asks_the_same_as(before)
+    assert same is again.requests_the_same_as(before)
 
 
 def test_hold_as_dict_is_plain_json_without_the_deadline():

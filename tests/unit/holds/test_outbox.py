@@ -72,7 +72,7 @@ def test_event_of_a_hooks_own_pause_comes_after_its_cause():
     assert log.names() == lab.log.names() == expected
 
 
-class _Turn(dict[str, list[int]]):
+class _Delivering(dict[str, list[int]]):
     """A dict that calls a function once, just before an entry is deleted."""
 
     before: Callable[[], object] | None = None
@@ -106,8 +106,8 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
         thread.start()
         end_of(thread)
 
-    turn = outbox._turn = _Turn()
-    turn.before = between
+    delivering = outbox._delivering = _Delivering()
+    delivering.before = between
     outbox.waiting.append(events.Event(at=1.0))
     assert outbox.deliver()
     assert answers == [False]
