@@ -62,7 +62,7 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name and a target
     row, name, taken, over, under, *, at_most=None, at_least=None, scale=1.0, note=""
 ):
     """
-    Return the median of the ratios between two arms' paired values.
+    Return the median ratio of the paired values of ``over`` and ``under``.
 
     Both values of a pair are measured at about the same time, so a phase in which the
     machine is slow affects both. The report shows the raw values multiplied by
@@ -123,7 +123,7 @@ def percentiles(row, name, values, targets, note=""):
 
 
 def percentile(values, percent):
-    """Return the smallest value such that ``percent`` % of the values are at most that."""
+    """Return the smallest value that at least ``percent`` % of the values do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]

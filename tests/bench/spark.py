@@ -1,10 +1,10 @@
 """
 Compares the Spark source with the official source, equally tuned and with defaults.
 
-All arms run in one session, in alternating order, and the results of the first queries
-are discarded. Close comparisons use queries that take at least twenty seconds. A first
-query shows how fast the machine is; the program chooses the number of records
-accordingly.
+All compared queries run in one session, in alternating order, and the results of the
+first queries are discarded. Close comparisons use queries that take at least twenty
+seconds. A first query shows how fast the machine is; the program chooses the number of
+records accordingly.
 """
 
 import atexit

@@ -104,7 +104,7 @@ READING = {
 
 
 def read(stage, row, arms, laps=LAPS):
-    """Let arms read the same records; return microseconds per record, and the peak MB."""
+    """Let clients read the same records; return microseconds per record, and the peak MB."""
     case = row.case
     each = (case.size + 20) * (_ALONE if case.is_alone else 1) * stage.sizes.scale
     records = max(1, _BYTES // each // _STEP) * _STEP

@@ -1,5 +1,5 @@
 """
-Runs each arm of a measurement in its own process, step by step.
+Runs each arm (compared program) of a measurement in its own process, step by step.
 
 The processes exist at the same time and take turns, so a phase in which the machine is
 slow affects all arms. The memory that one arm uses does not affect another arm.
@@ -38,7 +38,7 @@ class Arm:
         return self.answer(timeout)
 
     def begin(self, step, **args):
-        """Let the arm start a step, without waiting for the result; see :meth:`answer`."""
+        """Start a step of the arm, without waiting for the result; see :meth:`answer`."""
         self._say({"step": step, "with": args})
 
     def answer(self, timeout):

@@ -86,8 +86,8 @@ def client_of(setup):
     ``poll`` returns values. ``read`` reads from the start, up to a number of records or
     a time, and looks at the key, value and offset of each record. ``take`` makes one
     call. ``rest`` stops fetching. ``pause`` and ``resume`` accept partitions from
-    ``every``. ``within`` makes a call in the way in which an application of the client
-    would. ``close`` closes the client.
+    ``every``. ``within`` makes a call as an application that uses the client would.
+    ``close`` closes the client.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -474,7 +474,7 @@ class Reader:
             resumes of one partition took.
         """
         client = self._client
-        # The toggles come first, while no other thread needs the interpreter.
+        # Measure the toggles first, while no other thread needs the interpreter.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)

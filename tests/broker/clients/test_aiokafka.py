@@ -227,7 +227,7 @@ def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
 
 
 def test_resume_leaves_holds_of_other_owners(team, reading, called):
-    """Once, aiokafka's fetching task failed with an error here, and then so did ``stop``."""
+    """Earlier, aiokafka's fetching task failed with an error here, and so did ``stop``."""
     one = reading()
     one.call("pause", zero(team))
     one.consumer.hold(f"{team.topic}:0", owner="db")
