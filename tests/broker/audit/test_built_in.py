@@ -205,7 +205,7 @@ def test_reading_a_topic_for_the_audit_fails_if_records_are_deleted_during_the_r
 
 
 def test_consumer_that_cannot_be_created_leaves_no_journal(tmp_path):
-    """Once, a program that retried until a broker responded left many journals behind."""
+    """A program that retried until a broker responded used to leave many journals behind."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(

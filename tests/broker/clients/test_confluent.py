@@ -518,7 +518,7 @@ def test_failed_request_for_control_topics_leaves_no_client_open(monkeypatch):
 
 @pytest.mark.usefixtures("patient")
 def test_holds_before_an_unreadable_control_record_are_obeyed(team, monkeypatch):
-    """Only the next turn raises the error; the reader then continues after those holds."""
+    """Only the next call of ``turn`` raises; the reader then continues after those holds."""
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     error = KafkaError(KafkaError._BAD_MSG)
     unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
@@ -582,7 +582,7 @@ def test_each_spelling_of_the_offset_store_setting_is_accepted(team, value):
 def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
     team, call, wrong
 ):
-    """Once, each letter of a string was treated as a topic, and no partition was paused."""
+    """Earlier versions took each letter of a string for a topic and paused no partition."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -594,7 +594,7 @@ def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
 @pytest.mark.parametrize("wrong", [5, ""])
 def test_uncallable_callback_is_refused_by_subscribe(team, name, wrong):
-    """confluent-kafka does the same. Once, our member raised only in the first poll."""
+    """confluent-kafka does the same. Our member used to raise only in the first poll."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
