@@ -441,7 +441,7 @@ class Holds:
         return found
 
     def is_left(self, hold: Placed) -> bool:
-        """Return whether no entry has ended this hold."""
+        """Return whether no entry has ended this placement of a hold."""
         own = self._standing.get(hold.key, ())
         return any(one.number == hold.number for one in own)
 

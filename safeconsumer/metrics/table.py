@@ -268,7 +268,7 @@ METRICS: tuple[Metric, ...] = (
         "worker",
         "For how long no commit of a worker has succeeded although there is something "
         "to commit; 0 while commits succeed. It also counts the time in which a "
-        "worker handles nothing because its first commit fails.",
+        "worker handles no record of a partition because its first commit fails.",
     ),
     Metric(
         "worker_commit_lag_offsets",

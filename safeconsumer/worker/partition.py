@@ -359,7 +359,11 @@ class Epoch:
         return end
 
     def cut(self, end: int) -> int:
-        """Drop the records from ordinal ``end`` on; return the offset of the first one."""
+        """
+        Drop the records from ordinal ``end`` on, none of which may have been begun.
+
+        Return the offset of the first one.
+        """
         for lane in self.all_lanes():
             lane.cut(end)
         return self.progress.cut(end)

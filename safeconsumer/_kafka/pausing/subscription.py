@@ -700,7 +700,11 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark positions that the program sets while topic ids are unconfirmed."""
+        """
+        Mark positions that the program sets while their topic's id is presumed.
+
+        Such a position is kept, even if the topic turns out to have another id.
+        """
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
