@@ -26,15 +26,15 @@ class TopicIds:
     """
     Decides which topics may have been recreated since they were last known to exist.
 
-    A metadata response proves that a topic exists. So does a fetch in flight, because a
-    broker responds with an error if the topic is deleted during the fetch. A response
-    that was late on its way proves it only for the time at which the broker can have
-    written the response: the time of the request, or the end of the longest wait of a
-    fetch. A partition
-    is doubtful if there was no such proof for a while: a fetch names only the topic, so
-    it might read the log of a new topic with that name. A broker that does not know a
-    fetch's topic also makes the partition doubtful. After that, only the response to a
-    later metadata request is a proof.
+    A metadata response proves that a topic existed at the time of the request. A fetch
+    in flight proves that it exists, because a broker responds with an error if the topic
+    is deleted during the fetch. An answered fetch proves it for the time of the answer,
+    but not for a later time than the broker may wait before it answers.
+
+    A partition is doubtful if there was no such proof for a while: a fetch names only
+    the topic, so it might read the log of a new topic with that name. A broker that does
+    not know a fetch's topic also makes the partition doubtful. After that, only the
+    response to a later metadata request is a proof.
 
     The fetch of a partition that is doubtful in this sense waits for a metadata
     response only once, and briefly. After that the partition is fetched, but stays
