@@ -153,7 +153,7 @@ class Commits:
         known.append(fact)
 
     def of(self, own: int) -> Sequence[Committed]:
-        """Return the commits of the ownership that entry ``own`` began; 0: earlier ones."""
+        """Return the commits of the ownership that entry ``own`` began; before any if 0."""
         return self._by_own.get(own, ())
 
     def last(self, own: int) -> Committed | None:

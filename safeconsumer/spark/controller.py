@@ -83,7 +83,7 @@ class Controller:
 
         Args:
             targets: scopes (``"orders"``, ``"orders:0-2,5"``, ``"re:ord.*"``,
-                ``"@all"``), ``TopicPartition`` or compiled patterns over whole topic
+                ``"@all"``), ``TopicPartition`` or compiled patterns for whole topic
                 names.
             owner: the owner of the holds; two owners never lift each other's.
             reason: a text that people read.
@@ -172,8 +172,8 @@ class Controller:
 
         Raises:
             HoldSettingError: there are no targets, so the block would run with nothing
-                held; or as :meth:`pause`.
-            ScopeSyntaxError, TargetTypeError, SparkSetupError: as :meth:`pause`.
+                held; or as for :meth:`pause`.
+            ScopeSyntaxError, TargetTypeError, SparkSetupError: as for :meth:`pause`.
         """
         owner = next_owner()
         check_block(_scopes(targets), owner, self._ledger.view().holds)

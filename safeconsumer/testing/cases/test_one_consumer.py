@@ -201,7 +201,7 @@ def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
     paused.expect_nothing()
 
 
-def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
+def test_time_limit_at_any_point_of_a_poll(lab: Lab) -> None:
     """
     Every record is delivered once although a signal handler raises anywhere in a poll.
 
