@@ -142,7 +142,7 @@ def folded(
     rows: Iterable[tuple[str, ...]], scopes: Sequence[Scope]
 ) -> list[tuple[str, ...]]:
     """
-    Return rows about holds; if there are many, merge those that differ only in the partition.
+    Return rows about holds; if there are many, merge those that differ only by partition.
 
     Args:
         rows: the cells of each hold, its scope first.

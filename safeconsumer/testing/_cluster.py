@@ -1,8 +1,8 @@
 """
 Models a Kafka cluster as a plain object, without sockets, threads or clocks.
 
-A front end passes bytes from connections to the cluster, and passes answers back. The front
-end is either the sockets of :class:`~safeconsumer.testing.EmbeddedBroker` or a
+A front end passes bytes from connections to the cluster, and passes answers back. It
+is either the sockets of :class:`~safeconsumer.testing.EmbeddedBroker` or a
 simulated network. The cluster keeps everything in memory, and answers immediately or
 when one of the front end's timers fires. The answers depend only on the cluster's
 arguments and on the requests: the same requests in the same order get the same answers.

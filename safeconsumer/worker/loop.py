@@ -116,7 +116,7 @@ class Engine:
 
     def turn(self) -> None:
         """
-        Poll once, and do the other work of a turn, in little more than a poll's timeout.
+        Poll once, and do the other work of a turn, within about one poll's timeout.
 
         If a turn raises, the next turn first fetches again the records that the failed
         turn had polled but not admitted.

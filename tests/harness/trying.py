@@ -89,7 +89,7 @@ ENDS_WITH_THE_OWNERSHIP = (
 
 NOT_ABOUT_PAUSING = (
     "a-join-outlasts-its-poll",
-    "time-limit-at-any-place-of-a-poll",
+    "time-limit-at-any-point-of-a-poll",
     "log-truncated-while-no-member-reads",
 )
 """The cases in which nothing is paused."""
@@ -104,7 +104,7 @@ STOCK = {
     "pause-of-one-bad-partition-among-good-ones": Verdict.DIFFERS,
     "paused-before-the-first-poll": Verdict.DIFFERS,
     # kafka-python hangs or loses records.
-    "time-limit-at-any-place-of-a-poll": Verdict.DIFFERS,
+    "time-limit-at-any-point-of-a-poll": Verdict.DIFFERS,
     # kafka-python uses an offset of the old log as a position in the new one.
     "log-truncated-while-no-member-reads": Verdict.DIFFERS,
     "paused-topic-recreated-with-more-records": Verdict.DIFFERS,

@@ -100,8 +100,8 @@ class ReceivingManager(ClosingManager):
     """
     Gives a client's connections transports that receive into their parser's memory.
 
-    Existing connections keep their transports. kafka-python 3.1 creates all
-    transports elsewhere; this class does not replace those.
+    Existing connections keep their transports. kafka-python 3.1 creates its transports
+    elsewhere; this class does not replace those.
     """
 
     transports = (ReceivingTransport, ReceivingSSLTransport)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_broker
 # Only our consumer on kafka-python can pass its holds on to the next owner, and allows
 # time limits that signals enforce.
 ABSENT = dict.fromkeys(
-    ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
+    ("pause-follows-to-the-next-owner", "time-limit-at-any-point-of-a-poll"),
     Verdict.ABSENT,
 )
 ASKS_WHAT_IS_PAUSED = (

@@ -335,7 +335,7 @@ def _interrupted(*arguments):
 @pytest.mark.contract("P18")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-def test_polls_continue_after_a_call_that_raised_at_any_place(every):
+def test_polls_continue_after_a_call_that_raised_at_any_point(every):
     """P18: each call raises the handler's exception, and no record is lost or repeated."""
     _interrupted("--every", str(every))
 
