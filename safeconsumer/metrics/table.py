@@ -93,7 +93,7 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """The unit of the values; empty for plain numbers, and for 0 and 1."""
+        """The unit of the values; empty for plain numbers, and for values of 0 or 1."""
         unit = self.name.removesuffix("_total").rpartition("_")[2]
         return unit if unit in _UNITS else ""
 

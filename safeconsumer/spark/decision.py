@@ -66,9 +66,9 @@ class Plan:
 
         A new held partition starts at 0, so that all its records are read after the
         hold is lifted. If a partition was truncated or recreated, and now ends before
-        its start, the batch ends at the partition's end, because the official source
-        refuses a batch that ends after the existing records. :meth:`losses` reports
-        this case as a loss. If a partition was missing during one plan, and the query
+        the batch starts, the batch ends at the partition's end, because the official
+        source refuses a batch that ends after the existing records. :meth:`losses`
+        reports this case as a loss. If a partition was missing during one plan, and the query
         continued because of ``failOnDataLoss=false``, the partition starts at 0 like a
         new one when it is back, because it may have been recreated. A partition with a
         skip ends at the skip's target.

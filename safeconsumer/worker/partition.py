@@ -67,8 +67,8 @@ class LaneState(enum.Enum):
               stopped the worker
     ========= ========================================== ==========================
 
-    A shared lane is never RUNNING, because it does not wait for its tasks. Only a main
-    lane is ever FILLING or AHEAD.
+    A shared lane is never RUNNING, because it does not wait for its tasks. Only an
+    ownership's main lane is ever FILLING or AHEAD.
     """
 
     IDLE = "idle"

@@ -131,7 +131,7 @@ def unknown_holds(case: Case) -> str:
 
 
 def _not_covered(case: Case, control: Control) -> str:
-    # Return why the control topics do not cover the whole journals; "" if they do.
+    # Return why the control topics do not cover the journals completely; "" if they do.
     skew = case.settings.clock_skew
     clocks = case.clocks
     began = min(
