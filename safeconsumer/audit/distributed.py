@@ -4,8 +4,8 @@ Turns journals into facts and judges them, on Spark's executors.
 The work has two steps, with a shuffle between them. :func:`take_apart` joins the lines
 of each process and converts them into facts. :func:`judge_cases` judges each group and
 partition by the facts about it. Both functions call the same code as the plain command,
-so the verdicts are the same. They need only the judge's modules, attrs, msgspec and
-pyarrow.
+so the verdicts are the same. Besides safeconsumer's own modules, the two functions
+need only attrs, msgspec and pyarrow.
 
 Memory: a task of the first step copies the journals of one process at a time to its
 disk, and has some 10,000 facts in memory. A task of the second step keeps the state of

@@ -29,7 +29,7 @@ from safeconsumer.audit.reading import (
 # The owner of holds that calls without ``owner=`` place.
 _APP = "app"
 
-# Seconds by which rounding may shift a past time in an entry.
+# Tolerated rounding error of ``since`` in an entry, in seconds.
 _ROUNDING = 0.001
 
 # Seconds that may pass between the start of a pause and the entry that reports it.

@@ -51,18 +51,19 @@ Events of every consumer:
   no records are delivered at the offsets of its markers and aborted records;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved past offsets without a
   record;
-- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe) and
-  ``id``, the same for both. A pause or resume has ``scopes`` and ``owner``. A pause has
-  ``until`` if it expires, ``lifetime`` (until_resumed, while_assigned or plain), and
-  ``moves``, true if ``pause_handover`` is on. A resume has ``every``, true if it lifts
-  all holds of its owner; ``scopes`` may then lack one that another thread is placing. A
-  commit or seek has ``offsets``; in a seek null means the start or the end of the log
-  or, if seeks overlap, any offset. ``ok`` is false in a ``return`` if the call failed.
-  For a commit, ``call`` is written when the application calls, or when the client
-  commits on its own, and ``return`` when the answer is known, with the offsets that
-  were sent: a commit leaves out topics that were deleted; a commit that failed may
-  still have been stored. The client itself may also write a ``seek``: back to records
-  that the journal lists as delivered, but that the poll or step could not return;
+- ``call`` and ``return``, with the same ``op`` (pause, resume, seek, commit, assign,
+  unsubscribe) and the same ``id``. A pause or resume has ``scopes`` and ``owner``. A
+  pause has ``until`` if it expires, ``lifetime`` (until_resumed, while_assigned or
+  plain), and ``moves``, true if ``pause_handover`` is on. A resume has ``every``, true
+  if it lifts all holds of its owner; ``scopes`` may then lack one that another thread
+  is placing. A commit or seek has ``offsets``; in a seek null means the start or the
+  end of the log or, if seeks overlap, any offset. ``ok`` is false in a ``return`` if
+  the call failed. For a commit, ``call`` is written when the application calls, or when
+  the client commits on its own, and ``return`` when the answer is known, with the
+  offsets that were sent: a commit leaves out topics that were deleted; a commit that
+  failed may still have been stored. The client itself may also write a ``seek``: back
+  to records that the journal lists as delivered, but that the poll or step could not
+  return;
 - ``hold``, ``lift``: ``scope`` and ``owner`` of a hold that no call lists in its
   ``scopes``: a hold of an operator or a group, a pause that was handed over, or a whole
   pause. If the hold has a record in the control topic, a ``hold`` also has ``written``,
@@ -78,13 +79,13 @@ that follows from it, such as a commit, the next record of a lane, or an event:
 - ``working``: ``order`` (partition, key, unordered): after this entry a worker's
   handlers get the records, so that a record counts as done only if a handler reports
   that;
-- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset`` and ``id``,
-  the same for both. A ``handle`` also has ``lane``, which is the same for records that
-  must not be handled at the same time, or null if there is no such limit; ``attempt``;
-  and ``epoch``, a number that grows with each ownership. A ``handled`` also has ``ok``,
-  false if the handler raised. For a batch ``offset`` is the first offset, and
-  ``handle`` has all offsets as ``batch``; a ``handled`` that is not ``ok`` has the
-  completed offsets as ``done``;
+- ``handle`` and ``handled``: a handler begins and ends; both entries have the same
+  ``tp``, ``offset`` and ``id``. A ``handle`` also has ``lane``, which is the same for
+  records that must not be handled at the same time, or null if there is no such limit;
+  ``attempt``; and ``epoch``, a number that grows with each ownership. A ``handled``
+  also has ``ok``, false if the handler raised. For a batch ``offset`` is the first
+  offset, and ``handle`` has all offsets as ``batch``; a ``handled`` that is not ``ok``
+  has the completed offsets as ``done``;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
   even without a handler if the record cannot be read from the broker's log;

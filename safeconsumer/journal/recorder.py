@@ -441,13 +441,13 @@ class Recorder:
         self._write_without_raising("named", {"tp": tp_text(tp), "topics": topics})
 
     def transactional(self, tp: TopicPartition) -> None:
-        """Write, once per ownership, that a batch of a transaction was read."""
+        """Write, at most once per ownership, that records may belong to a transaction."""
         if tp not in self._transactional:
             self._transactional.add(tp)
             self._write_without_raising("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
-        """Write, only once, that the journal may lack later commits of this member."""
+        """Write, at most once, that the journal may lack later commits of this member."""
         if not self._has_hidden_commits:
             self._has_hidden_commits = True
             self._write_without_raising("unseen", {})

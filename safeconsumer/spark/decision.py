@@ -46,7 +46,8 @@ class Plan:
         start: the offsets at which the batch starts.
         latest: the current end offsets of the partitions.
         held: the held partitions, each with its holds.
-        skips: the target of each skip, for held and other partitions.
+        skips: for each partition with a skip, held or not, the offset at which reading
+            continues.
     """
 
     start: Offsets

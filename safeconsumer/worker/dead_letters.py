@@ -88,8 +88,8 @@ def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN
             was sent.
 
     Raises:
-        HandlersCannotRunError: the object does not report when the letter has been
-            sent.
+        HandlersCannotRunError: the result is a coroutine or another object that
+            cannot report its completion.
     """
     over: Future[BaseException | None] = Future()
     if isinstance(answer, KafkaFuture):

@@ -58,7 +58,7 @@ def test_fetch_requests_name_only_partitions_that_are_not_paused(lab):
         ),
     ],
 )
-def test_buffered_records_come_after_the_resume_without_another_fetch(lab, kind, how):
+def test_resume_delivers_buffered_records_without_another_fetch(lab, kind, how):
     """P8: the length of the pause does not matter."""
     (p0,) = lab.topic("t", 1, records=200)
     asked = []

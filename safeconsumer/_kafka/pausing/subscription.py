@@ -495,10 +495,10 @@ class LedgerSubscription(SubscriptionState):
 
         A topic that has fewer partitions now, or another id, was recreated. If its id
         has changed, all its partitions count as added. Topics that are neither given
-        nor subscribed are forgotten, unless the subscription is a pattern. The topics
-        of a join may be older than the subscription. While a worker uses the consumer,
-        all partitions of a topic that did not exist in an earlier call count as added,
-        unless the topic's id shows that it existed before.
+        nor subscribed are forgotten, unless the subscription is a pattern. After a
+        join, ``topics`` may be those of an earlier subscription. While a worker uses
+        the consumer, all partitions of a topic that did not exist in an earlier call
+        count as added, unless the topic's id shows that it existed before.
         """
         with self._lock:
             self._note_partitions(topics)
@@ -759,9 +759,10 @@ class LedgerSubscription(SubscriptionState):
         """
         Drop a position until a broker has reported where to start.
 
-        If a call specifies no strategy, the position is out of range. A broker does not
-        report whether records were deleted, or the position is beyond the end of the
-        log. If the partition was held, the start of the log is requested first.
+        A call without a strategy means that the position is out of range. The broker
+        does not report whether the records there were deleted, or the position is
+        beyond the end of the log. If the partition was held, the start of the log is
+        requested first.
 
         Raises:
             IllegalStateError: the partition is not assigned, for example because
