@@ -28,17 +28,17 @@ class TopicIds:
 
     A metadata response proves that a topic exists. So does a fetch in flight, because a
     broker responds with an error if the topic is deleted during the fetch. A response
-    that was late on its way proves it only for the time at which the broker can have
+    that is late on its way proves it only for the time at which the broker can have
     written the response: the time of the request, or the end of the longest wait of a
-    fetch. A partition
-    is doubtful if there was no such proof for a while: a fetch names only the topic, so
-    it might read the log of a new topic with that name. A broker that does not know a
-    fetch's topic also makes the partition doubtful. After that, only the response to a
-    later metadata request is a proof.
+    fetch. A partition is doubtful if there was no such proof for a while: a fetch names
+    only the topic, so it might read the log of a new topic with that name. A broker
+    that does not know a fetch's topic also makes the partition doubtful. After that,
+    only the response to a later metadata request is a proof.
 
-    The fetch of a partition that is doubtful in this sense waits for a metadata
-    response only once, and briefly. After that the partition is fetched, but stays
-    doubtful until a response arrives.
+    The fetch of a partition that is doubtful in this sense waits only once, and
+    briefly, for the response to a metadata request that is sent after the wait began.
+    After that the partition is fetched, but stays doubtful until such a response
+    arrives.
 
     Thread rules: only the IO thread uses this object.
 
@@ -53,18 +53,26 @@ class TopicIds:
         # When the pending request was sent; None if no request is pending.
         self._asked_at: float | None = None
 
-    def answered(self, *, is_proof: bool) -> None:
+    def answered(self, asked_at: float, *, is_proof: bool) -> bool:
         """
         Record that a metadata response has arrived, and wake a poll that waits for it.
 
         Args:
+            asked_at: the time of the request, in monotonic seconds.
             is_proof: whether the response shows which topics exist now. If it does not,
                 the wait goes on for the next response.
+
+        Returns:
+            Whether a wait goes on because the request was sent before the wait began.
         """
-        if self._asked_at is not None:
-            if is_proof or self._now() - self._asked_at >= PATIENCE:
-                self._asked_at = None
-            self._ledger.wake()
+        since = self._asked_at
+        if since is None:
+            return False
+        is_older = asked_at < since
+        if (is_proof and not is_older) or self._now() - since >= PATIENCE:
+            self._asked_at = None
+        self._ledger.wake()
+        return is_older and self._asked_at is not None
 
     def note_unknown_topic(self, state: OwnedPartitionState) -> None:
         """Record that a broker did not know a fetch's topic, so that ids get requested."""

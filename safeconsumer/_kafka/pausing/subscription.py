@@ -597,7 +597,7 @@ class LedgerSubscription(SubscriptionState):
 
         Returns:
             Whether another response is needed, because after the request a partition was
-            gained, or a broker did not know a topic.
+            gained, a broker did not know a topic, or a wait for topic ids began.
 
         Thread rules: only the IO thread calls this.
         """
@@ -629,8 +629,8 @@ class LedgerSubscription(SubscriptionState):
                 self._restart_recreated(tp, ids[tp.topic])
             if again:
                 self.ledger.assign(self.assignment, Cause.RENEWED)
-        self.ids.answered(is_proof=is_proof)
-        return is_older
+        is_waiting = self.ids.answered(asked_at, is_proof=is_proof)
+        return is_older or is_waiting
 
     def restart(
         self, targets: Mapping[TopicPartition, Any]
