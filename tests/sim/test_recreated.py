@@ -499,6 +499,28 @@ def test_commit_of_a_held_partition_waits_for_metadata_requested_after_the_call(
     assert reader.recreations() == [(tp, OLD, "earliest")]
 
 
+@pytest.mark.contract("P21", "P8")
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_late_metadata_of_a_second_topic_does_not_hide_the_third(lab):
+    """The response with the second id arrives five seconds after the third creation."""
+    lab.topic("t", records=OLD)
+    reader = subscribed(lab, metadata_max_age_ms=10_000)
+    reader.take(OLD)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    recreate(lab, 5)
+    late = lab.cluster.fail("Metadata", is_held=True)
+    reader.until(lambda: late.kept)
+    recreate(lab, 25)
+    reader.is_silent(seconds=5)
+    late.end()
+    reader.poll(0.02)
+    reader.consumer.resume("t")
+    reader.until(lambda: len(reader.log) >= OLD + 25)
+    reader.is_silent(seconds=30)
+    assert reader.values(OLD) == [*range(100, 125)]
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""

@@ -626,7 +626,7 @@ class LedgerSubscription(SubscriptionState):
                     again.append(tp)
             again.sort()
             for tp in again:
-                self._restart_recreated(tp, ids[tp.topic])
+                self._restart_recreated(tp, ids[tp.topic], asked_at)
             if again:
                 self.ledger.assign(self.assignment, Cause.RENEWED)
         is_waiting = self.ids.answered(asked_at, is_proof=is_proof)
@@ -714,7 +714,9 @@ class LedgerSubscription(SubscriptionState):
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
         return sorted(unread)
 
-    def _restart_recreated(self, tp: TopicPartition, topic_id: UUID) -> None:
+    def _restart_recreated(
+        self, tp: TopicPartition, topic_id: UUID, asked_at: float
+    ) -> None:
         old = self.assignment[tp]
         begins, position = self._strategy_of(tp), old.position
         self.ledger.emit(
@@ -729,6 +731,7 @@ class LedgerSubscription(SubscriptionState):
         self._adopt(tp, state, None)
         state.topic_id, state.earlier_ids = topic_id, old.earlier_ids | {old.topic_id}
         state.is_presumed, state.asks_commit = False, old.is_presumed
+        state.named_at = asked_at
         state.has_commit = old.has_commit = False
         state.mark_pending_revocation(old._pending_revocation)
         if begins != OffsetResetStrategy.NONE and not state.asks_commit:
