@@ -521,6 +521,26 @@ def test_late_metadata_of_a_second_topic_does_not_hide_the_third(lab):
     assert reader.values(OLD) == [*range(100, 125)]
 
 
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_overdue_fetch_does_not_prove_that_the_topic_exists(lab):
+    """The response to the fetch was written, but does not arrive."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, metadata_max_age_ms=10**9)
+    reader.take(OLD)
+    reader.until(lambda: is_named(reader, tp))
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    recreate(lab, 25)
+    reader.is_silent(seconds=8)
+    reader.consumer.commit()
+    assert lab.committed(tp) is None
+    late.end()
+    reader.consumer.resume("t")
+    reader.reads_new(25, OLD)
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""

@@ -724,6 +724,10 @@ class PauseSafeFetcher(Fetcher):
                 )
                 for node, (_, offsets) in requests.items()
             }
+            longest_wait: float = self.config["fetch_max_wait_ms"] / 1000
+            until = self._subscriptions.ledger.now()[0] + longest_wait
+            for one in asked.values():
+                one.fetch.until = until
             self._last_fetches.update(asked)
             return {node: (requests[node][0], one) for node, one in asked.items()}
 

@@ -96,7 +96,9 @@ class TopicIds:
                 seen_at = max(seen_at, fetch.answered_at)
                 fetches = self.in_flight() if fetches is None else fetches
                 if any(one is fetch for one in fetches):
-                    continue
+                    if fetch.until > since:
+                        continue
+                    seen_at = max(seen_at, fetch.until)
             if self._now() - seen_at >= UNSEEN or self._ledger.was_held(tp):
                 found[tp] = state
         return found
