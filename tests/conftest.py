@@ -29,10 +29,10 @@ pytest_plugins = ["safeconsumer.testing.fixtures", "tests.harness.timeouts"]
 pytest.register_assert_rewrite("tests.sim.reading")
 
 # Before 3.13 Python uses its parser to place the carets in a traceback. The parser
-# fails if threads alternate in it (SystemError: AST constructor recursion depth
+# fails if several threads use it at a time (SystemError: AST constructor recursion depth
 # mismatch). pytest lets that error propagate from the logging call, so a warning kills
 # a client's thread. Only a command-line option would prevent this. Remove these lines
-# with support for 3.12.
+# when 3.12 is no longer supported.
 if sys.version_info < (3, 13):
     traceback._extract_caret_anchors_from_line_segment = lambda _: None
 
@@ -117,7 +117,7 @@ def pytest_collection_finish():
 
 @pytest.fixture
 def caplog(caplog):
-    """Lend pytest's own fixture, without the lines that threads of earlier tests log."""
+    """Provide pytest's own fixture, without the lines that threads of earlier tests log."""
     main = threading.main_thread()
     earlier = {one.ident for one in threading.enumerate() if one is not main}
 
@@ -131,7 +131,7 @@ def caplog(caplog):
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig):
-    """Lend the chosen broker for the whole session."""
+    """Provide the chosen broker for the whole session."""
     kind = pytestconfig.stash[KIND]
     lent = shared.lent_to(pytestconfig, kind)
     if lent is not None:

@@ -35,10 +35,10 @@ from safeconsumer.errors.base import JournalError
 # bytes, and the line without its newline, as bytes.
 LINES = ("process", "file", "size", "line")
 
-# The columns of a fact: the address, as JSON and in separate columns; the member; the
-# fact's index among the facts of the process; its kind, and the whole fact as JSON. If
-# the address is REPORT, the row has a report about the journals of one process instead
-# of a fact.
+# The columns of a fact: its address (group and partition), as JSON and in separate
+# columns; the member; the fact's index among the facts of the process; its kind, and
+# the whole fact as JSON. A row whose column ``address`` is REPORT has no fact, but a
+# report about the journals of one process.
 FACTS = {
     "address": "string",
     "group": "string",
@@ -56,7 +56,7 @@ REPORT = ""
 NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 
 # A row has the results for a case, as JSON, or a report about the journals of a
-# process. A journal that could not be read is a result without a check.
+# process. The result for a journal that could not be read names no check.
 ANSWERS = {"rows": "string", "report": "string"}
 
 _TOGETHER = 10_000  # how many entries are read before their facts are passed on

@@ -22,9 +22,9 @@ Events of every consumer:
 - ``committed``: ``offsets``: by partition, the group's committed offset at the start of
   an ownership, as the broker returned it, or null if nothing is committed; ``notes``:
   the metadata of these commits. If the program gives no metadata, a member with a
-  journal commits with ``journal:name#n``: the ``member`` of that journal's head, and
-  its newest entry when the commit was requested, which is the ``call`` or follows it.
-  All other metadata come from programs;
+  journal commits with ``journal:name#n``: ``name`` is the ``member`` of the journal's
+  head, and ``n`` the number of its newest entry when the commit was requested. That
+  entry is the ``call`` or a later one. All other metadata comes from programs;
 - ``clock``: ``least``, ``most``: the broker's clock is ahead of this journal's by at
   least, and at most, this many seconds; written with ``control=``, once a minute and
   whenever the bounds contradict the previous ones;
@@ -48,7 +48,7 @@ Events of every consumer:
 - ``named``: ``tp``, ``topics``: the id of the topic, if ``assigned`` lacks it because
   the client did not know the id yet;
 - ``transactional``: ``tp``: after this entry records may belong to a transaction, and
-  the offsets of its markers and aborted records have no record;
+  no records are delivered at the offsets of its markers and aborted records;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved past offsets without a
   record;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe) and
@@ -104,12 +104,12 @@ A killed process may leave half a line at the end; no other line may be broken.
 A journal may have several parts, each in its own file. The head of a later part also
 has ``part``, its number (the first part is 1), ``after``, the number of the last entry
 before it, and ``began``, the ``at`` of the first head. The last line of a complete part
-has no ``n``, but the ``part`` and ``after`` of the next part.
+has no ``n``; it has the ``part`` and ``after`` of the next part.
 """
 
 VERSION = 5
 
-# The prefix of the commit metadata that name a journal.
+# The prefix of commit metadata that names a journal.
 NOTE = "journal:"
 
 # Why a hold that no other process lifted has ended.

@@ -96,8 +96,8 @@ class Recorder:
         self._committed: tuple[object, int] = (None, 0)
         # The committed offsets that the broker returned in the current ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # Partitions whose log start is not known yet, each with the lowest fetch offset
-        # whose answer counts.
+        # Partitions whose log start is not known yet, each with an offset. Answers to
+        # fetches from lower offsets are ignored.
         self._log_starts_unknown: dict[TopicPartition, int] = {}
         # The time and the bounds of the last entry about the broker's clock.
         self._clock = -math.inf, 0.0, 0.0

@@ -2,8 +2,8 @@
 Runs the audit of raw journals on Spark, first in parallel by process, then by case.
 
 First, each task turns the journals of one process into facts, with the same code as the
-plain command. Then each fact is sent to its cases, and each task judges one group and
-partition, with the same judge as the plain command
+plain command. A case is one group and partition. Then each fact is sent to the cases
+that need it, and each task judges one case, with the same judge as the plain command
 (:mod:`safeconsumer.audit.distributed`).
 """
 
@@ -56,7 +56,7 @@ def findings(
     Each check has a row for each group and partition, with the number of violations and
     the first violation. If a check could not be judged, ``unjudged`` has the reason. An
     unreadable journal has a row whose ``check`` is empty, with the reason in
-    ``unjudged``; then no other row is a clean verdict.
+    ``unjudged``; in that case no other row proves that a check passed.
 
     Args:
         spark: the session; executors need ``safeconsumer[audit]`` and pyarrow.

@@ -1,7 +1,7 @@
 """
 Answers the Java shim's questions with one function for all streams of a session.
 
-Questions and answers are texts, ``name=value`` pairs as in a URL's query;
+Questions and answers are strings of ``name=value`` pairs, as in a URL's query.
 ``design/spark.md`` lists them, and defines a valid answer.
 """
 
@@ -31,14 +31,14 @@ log = logging.getLogger("safeconsumer.spark")
 # not know must never count as consent.
 PROTOCOL = "6"
 
-# The option with which a session's configuration tells its streams their decider.
+# The option by which a session tells its streams the name of the bridge that decides.
 DECIDER = "holds.decider"
 
 Opener = Callable[[str, SourceOptions, str], Stream]
 Facts = Mapping[str, str]
 
-# Errors that fail a query with their own message. All other errors are defects, after
-# which everything is held.
+# If one of these errors is raised, the query fails with the error's message. All
+# other errors are defects, after which everything is held.
 _REFUSALS = (
     *(ClientPropertyError, ControlTopicError, HeldDataLostError),
     *(HoldsUnreadableError, SparkSettingError),

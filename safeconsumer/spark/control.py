@@ -41,7 +41,7 @@ class ControlFollower:
         clients: creates the clients.
         topic: the holds topic.
         group: the consumer group.
-        skew: seconds by which holds expire late, because clocks may differ.
+        skew: seconds by which a hold is kept beyond its end, because clocks may differ.
         timeout: the maximum number of seconds for which a plan waits.
         hooks: functions that receive events about the holds topic.
     """
@@ -108,7 +108,8 @@ class ControlFollower:
                 f"holds.control: {self._topic} could not be read within "
                 f"{self._timeout:g} s: {why}"
             )
-            raise HoldsUnreadableError(message) from None  # the cause has Java's stack
+            # without the cause, which would print Java's stack trace
+            raise HoldsUnreadableError(message) from None
         self._ledger.deliver()
         return self.known_holds()
 

@@ -52,7 +52,7 @@ class Controller:
     Attributes:
         bridge: answers the questions of the Java shim.
         is_over: returns whether the session was stopped, or the controller was closed.
-        on_close: releases the decider and the connection, in this process and in the
+        on_close: releases the bridge and the connection, in this process and in the
             JVM.
     """
 
@@ -83,7 +83,7 @@ class Controller:
 
         Args:
             targets: scopes (``"orders"``, ``"orders:0-2,5"``, ``"re:ord.*"``,
-                ``"@all"``), ``TopicPartition`` or compiled patterns over whole topic
+                ``"@all"``), ``TopicPartition`` or compiled patterns for whole topic
                 names.
             owner: the owner of the holds; two owners never lift each other's.
             reason: a text that people read.
@@ -172,8 +172,8 @@ class Controller:
 
         Raises:
             HoldSettingError: there are no targets, so the block would run with nothing
-                held; or as :meth:`pause`.
-            ScopeSyntaxError, TargetTypeError, SparkSetupError: as :meth:`pause`.
+                held; or :meth:`pause` raises it.
+            ScopeSyntaxError, TargetTypeError, SparkSetupError: as in :meth:`pause`.
         """
         owner = next_owner()
         check_block(_scopes(targets), owner, self._ledger.view().holds)
@@ -215,7 +215,7 @@ class Controller:
 
     def _not_quiet(self, found: tuple[Scope, ...]) -> list[str]:
         reasons = self._starting()
-        # read the open streams after the queries whose streams are not open yet
+        # read the open streams last, so that a stream that opens in between is not missed
         for stream in self.bridge.streams():
             by_reason: dict[str, list[TopicPartition]] = {}
             for tp, reason in stream.not_quiet(found).items():

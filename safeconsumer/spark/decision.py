@@ -19,7 +19,7 @@ class KnownHolds:
 
     Attributes:
         states: each source's holds; a partition that any hold covers is held.
-        troubles: the reasons why sources of holds could not be read; if there is any,
+        troubles: the reasons why sources of holds could not be read; if there are any,
             everything is held.
     """
 
@@ -31,7 +31,7 @@ class KnownHolds:
         return tuple(hold for state in self.states for hold in state.covering(tp))
 
     def held(self, partitions: Iterable[TopicPartition]) -> Held:
-        """Return the held ones of these partitions, each with the holds that cover it."""
+        """Return which of these partitions are held, each with the holds that cover it."""
         everything = bool(self.troubles)
         found = {tp: self.covering(tp) for tp in sorted(partitions)}
         return {tp: holds for tp, holds in found.items() if everything or holds}
@@ -55,7 +55,7 @@ class Plan:
     skips: Offsets = field(factory=dict)
 
     def starts_for_limiter(self) -> dict[TopicPartition, int]:
-        """Return starts with which a limiter gives the other partitions the whole quota."""
+        """Return starts for a limiter that gives held and skipped partitions no share."""
         without_share = {*self.held, *self.skips}
         ends = {tp: self.latest[tp] for tp in without_share if tp in self.latest}
         return {**self.start, **ends}
@@ -66,9 +66,9 @@ class Plan:
 
         A new held partition starts at 0, so that all its records are read after the
         hold is lifted. If a partition was truncated or recreated, and now ends before
-        its start, the batch ends at the partition's end, because the official source
-        refuses a batch that ends after the existing records. :meth:`losses` reports
-        this case as a loss. If a partition was missing during one plan, and the query
+        the batch starts, the batch ends at the partition's end, because the official
+        source refuses a batch that ends after the existing records. :meth:`losses`
+        reports this case as a loss. If a partition was missing during one plan, and the query
         continued because of ``failOnDataLoss=false``, the partition starts at 0 like a
         new one when it is back, because it may have been recreated. A partition with a
         skip ends at the skip's target.

@@ -43,7 +43,7 @@ _NOT_OURS = (
 _CLOSE_MS = 500
 _LEAST_MS = 1
 _WRITE_TIMEOUT = 5.0
-# The topic settings that are checked; each takes a call into the JVM.
+# The topic settings that are checked. Each setting costs a call into the JVM.
 _SETTINGS = (
     "cleanup.policy",
     "message.timestamp.type",
@@ -60,7 +60,7 @@ _SILENT = (
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """
-    Return ``more`` and the exceptions of a call into the JVM, even one that has exited.
+    Return ``more`` and the errors that calls into the JVM raise, even after its exit.
 
     PySpark turns some of Java's errors into its own errors.
     """
@@ -96,7 +96,7 @@ class JavaClients:
     admin client or producer, but only one thread a consumer.
 
     Args:
-        jvm: the driver's JVM, by py4j.
+        jvm: the driver's JVM, through py4j.
         properties: properties of Java's clients.
 
     Attributes:
@@ -318,7 +318,7 @@ class JavaHoldsTopic:
         return [_record(line) for line in text.split("\n") if line]
 
     def close(self) -> None:
-        """Close the clients; the records that were read stay known."""
+        """Close the clients, but keep the records that were read."""
         clients = [one for one in (self._consumer, self._admin) if one is not None]
         self._consumer = self._admin = None
         for one in clients:
@@ -449,7 +449,7 @@ class JavaGroup(_Admin):
     Thread rules: any thread may use this.
 
     Args:
-        jvm: the driver's JVM, by py4j.
+        jvm: the driver's JVM, through py4j.
         properties: properties of Java's clients.
         name: the group's name.
 

@@ -186,7 +186,7 @@ Lent = TypeVar("Lent", bound=Closable)
 
 class Shared:
     """
-    Shares one object for each key among users, from the first user to the last.
+    Creates an object for a key's first user, shares it, and closes it after the last user.
 
     Thread rules: any thread may use this; creating an object is fast, because it
     connects later.
@@ -200,7 +200,7 @@ class Shared:
     def lease(
         self, key: Hashable, make: Callable[[], Lent], closing: ExitStack
     ) -> Lent:
-        """Return the shared object for a key; its last user closes it on ``closing``."""
+        """Return the object for a key until ``closing`` exits; the last exit closes it."""
         with self._lock:
             if key not in self._lent:
                 self._lent[key] = make()

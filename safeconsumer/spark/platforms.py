@@ -16,7 +16,7 @@ log = logging.getLogger("safeconsumer.spark")
 PYSPARK = "pip install 'safeconsumer[spark]' 'pyspark>=3.5,<4.3' 'pandas<3'"
 INSTALL = f"{PYSPARK}, or use the platform's own pyspark"
 
-# The oldest and newest tested lines of Spark; older lines were never tested.
+# The oldest and newest tested minor versions of Spark; older ones were never tested.
 OLDEST, NEWEST = (3, 5), (4, 2)
 JAVA = 17
 
@@ -76,7 +76,7 @@ def spark_version() -> Version:
 
 
 def spark_homes() -> list[Path]:
-    """Return the folders in which pyspark looks for Spark: ``SPARK_HOME`` or its own."""
+    """Return the folders in which pyspark looks for Spark."""
     if home := os.environ.get("SPARK_HOME"):
         return [Path(home)]
     found = importlib.util.find_spec("pyspark")
@@ -106,9 +106,9 @@ def scala() -> str:
 
 def check_connector(jar: str, spark: Version, scala: str) -> None:
     """
-    Refuse a connector that was built for another line of Spark or another Scala.
+    Refuse a connector for another minor version of Spark or another version of Scala.
 
-    A different version of the same line causes only a warning. A jar whose name
+    A different patch version causes only a warning. A jar whose name
     contains no version is accepted.
 
     Args:
@@ -117,7 +117,7 @@ def check_connector(jar: str, spark: Version, scala: str) -> None:
         scala: the Scala version of that Spark.
 
     Raises:
-        SparkSetupError: the connector was built for another line or Scala version.
+        SparkSetupError: the connector was built for another minor version or Scala.
     """
     found = _JAR.fullmatch(jar)
     if found is None:

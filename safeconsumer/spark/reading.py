@@ -87,12 +87,12 @@ def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: 
     Args:
         spark: the session.
         path: a file, a folder with all its subfolders, or a glob, on any file system
-            that the session can read, such as ``s3a://bucket/journals``. Only files
-            ``*.journal`` are read.
+            that the session can read, such as ``s3a://bucket/journals``. Only
+            ``*.journal`` files are read.
         stream: whether to return a streaming DataFrame, in which the entries of each
             file appear once. Use it for folders, such as buckets, in which each part of
-            a journal appears as a complete file. A task needs memory for four times the
-            size of a part (``JournalWriter(part_bytes=)``).
+            a journal appears as a complete file. A task needs about four times a part's size
+            in memory (``JournalWriter(part_bytes=)``).
     """
     if not stream:
         return _entries(lines(spark, [path]))
@@ -138,7 +138,7 @@ def _column(name: str, kind: str) -> str:
 
 def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the lines of journals, each with all data that are needed to parse it alone.
+    Return the lines of journals, each with all data needed to parse it separately.
 
     The columns are ``file``; ``size``, the file's size in bytes; ``block`` and
     ``line``, by which a file's lines are sorted; ``text``; and ``head``, the file's
@@ -158,7 +158,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     )
     heads = (
         texts.where(_IS_HEAD)
-        .repartition(1)  # there are only few rows of this kind
+        .repartition(1)  # there are only a few such rows
         .groupBy("file")
         .agg(functions.expr("min(struct(block, line, text)).text as head"))
         .selectExpr("file", f"from_json(head, '{_OF_HEAD}') as head")

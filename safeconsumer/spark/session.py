@@ -30,10 +30,10 @@ _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Spark passes such a setting of a session to each of its sources as an option.
 _SETTING = f"spark.datasource.safekafka.{DECIDER}"
 _LOOPBACK = "127.0.0.1"
-# The beginning of the shim's message about a decider that is slow but still running.
+# The beginning of the shim's message about a Python process that answers too slowly.
 _LATE = "no decision within"
 
-# The controllers of this process, by the names of their deciders.
+# The controllers of this process, by the unique names of their bridges.
 _controllers: dict[str, Controller] = {}
 
 
@@ -54,8 +54,8 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
 
     Raises:
         SparkSetupError: the session is a Spark Connect session, was stopped, is older
-            than Spark 3.5 or runs on a Java before 17, or lacks the shim or the
-            connector in the right version, or another process has registered it.
+            than Spark 3.5, runs on a Java older than 17, or lacks the shim or the
+            connector in the right version; or another process has registered it.
     """
     gateway = _gateway(spark)
     _refuse_stopped(spark)
@@ -76,12 +76,12 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         opening.stream, own, SparkQueries(spark), skip_requests=opening.skip_requests
     )
     decider = controller.bridge.decider
-    line = _line(gateway, controller.bridge)
-    java_class(gateway.jvm, _SHIM).register(decider, line.function)
+    connection = _connect(gateway, controller.bridge)
+    java_class(gateway.jvm, _SHIM).register(decider, connection.function)
     spark.conf.set(_SETTING, decider)
     _controllers[decider] = controller
     controller.is_over = partial(_is_stopped, spark.sparkContext)
-    controller.on_close = partial(_free, gateway, decider, line)
+    controller.on_close = partial(_free, gateway, decider, connection)
     return controller
 
 
@@ -103,25 +103,25 @@ def _forget_stopped() -> None:
     Release the connections of this process's sessions that were stopped.
 
     A stream notices that its session was stopped only at its next trigger, and then
-    reports its own end over the connection. Until then the connection is kept, and a
-    later call of this function releases it.
+    reports its own end over the connection. A connection with such an open stream is
+    kept, and a later call of this function releases it.
     """
     for one in tuple(_controllers.values()):
         if one.is_over() and not one.bridge.streams():
             one.close()
 
 
-def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - py4j is untyped
+def _free(gateway: Any, decider: str, connection: "_Connection") -> None:  # noqa: ANN401 - py4j is untyped
     del _controllers[decider]
     with suppress(*errors(TypeError)):  # the JVM may have exited
         java_class(gateway.jvm, _SHIM).forget(decider)
-        line.client.shutdown()
-    line.server.shutdown()
+        connection.client.shutdown()
+    connection.server.shutdown()
 
 
 @frozen
-class _Line:
-    """The connection from the JVM to one bridge: a Java function, a client and a server."""
+class _Connection:
+    """A connection over which the JVM calls a :class:`Bridge` in this process."""
 
     function: Any
     client: Any
@@ -147,9 +147,9 @@ def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - 
     raise SparkSetupError(message)
 
 
-def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is untyped
+def _connect(gateway: Any, bridge: Bridge) -> _Connection:  # noqa: ANN401 - py4j is untyped
     """
-    Return a Java function that calls the bridge over a separate connection.
+    Open a separate connection over which the JVM calls the bridge.
 
     The JVM has only one shared callback client. If another process that uses the same
     JVM took over that client, as pyspark does for foreachBatch, that process would
@@ -182,7 +182,7 @@ def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is unty
     kinds[0] = java.java.lang.Class.forName("java.util.function.BiFunction")
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
     proxy = java.py4j.Gateway(None, client).createProxy(loader, kinds, pool.put(bridge))
-    return _Line(proxy, client, server)
+    return _Connection(proxy, client, server)
 
 
 def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped

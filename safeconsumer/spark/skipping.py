@@ -3,9 +3,9 @@ Skips offsets of a stream, for example an unreadable record or deleted records.
 
 A skip names one partition and the offset at which reading continues. In the next batch
 the partition starts and ends at that offset, so the batch reads no records from it.
-Spark's log stores that end, but not the skip. So the skip is stored in the checkpoint,
-in a file with the batch's number: a batch that runs again after a restart leaves out
-the same offsets.
+Spark's offset log stores the end of the batch, but not the skip. So the skip is stored
+in the checkpoint, in a file with the batch's number: a batch that runs again after a
+restart leaves out the same offsets.
 """
 
 import json
@@ -177,8 +177,8 @@ class SkipRequests:
 
         Raises:
             SparkSetupError: the skip names no query and several queries of the session
-                have read the partition, or none of the queries that the skip may be for
-                has read it.
+                have read the partition, or no query to which the skip could apply has
+                read it.
         """
         with self._lock:
             readers = tuple(self._readers.values())

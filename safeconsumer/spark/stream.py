@@ -20,8 +20,7 @@ from safeconsumer.spark.skipping import Skipping, Skips
 
 Facts = Mapping[str, str]
 
-# The prefix of the owner of a hold that stands for unreadable holds; the stream's name
-# follows.
+# A hold that replaces unreadable holds has this prefix and the stream's name as owner.
 UNREADABLE = "unreadable:"
 _UNKNOWN_HOLDS = "it is held only because the holds cannot be read"
 _MADE_AGAIN = "its topic was deleted and recreated while it was held"
@@ -32,7 +31,7 @@ class Stream:
     Answers the source's questions about each batch, as ``design/spark.md`` lists them.
 
     Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` must run on one thread
-    at a time, the other methods may run on any thread.
+    at a time; the other methods may run on any thread.
 
     Args:
         name: the stream's name, unique in the session.
@@ -217,8 +216,8 @@ class Stream:
         """
         Return every known hold.
 
-        If the stream's last plan, or this call, could not read its holds, each reason
-        is returned as a hold of everything, which no owner can lift.
+        For each reason why the stream's last plan, or this call, could not read its
+        holds, the result has a hold of everything, which no owner can lift.
         """
         known = self._known(lambda one: one.known_holds())
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
@@ -250,8 +249,8 @@ class Stream:
                 all partitions if the holds cannot be read.
         """
         known = self._known(lambda one: one.known_holds())
-        # read the activity after the holds, so that no batch is missed that was planned
-        # without them
+        # read the activity after the holds, so that no batch that was planned without
+        # them is missed
         activity = self.activity.now()
         if not activity.is_planned:
             return {("", 0): "it has not planned a batch yet"}

@@ -30,8 +30,7 @@ class _View:
         return about.selectExpr(*self.columns)
 
 
-# An ownership ends with the next fact of its member about an ownership of its
-# partition.
+# An ownership ends when the same member next gains or releases the same partition.
 _OVER = """
     lead(if(kind = 'released', struct(at, is_lost, 'revoked' as revoked), null)) over (
         partition by `group`, topic, partition, member order by place) as over

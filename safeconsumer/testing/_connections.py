@@ -82,7 +82,7 @@ class Connection:
                 self.cut()
 
     def lost(self) -> None:
-        """Handle that the client has closed the connection."""
+        """Clean up after the client has closed the connection."""
         if self.is_open:
             self.is_open = False
             self._cluster.forget(self)

@@ -13,7 +13,7 @@ from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._topics import Topics
 
-READ_COMMITTED = 1  # Kafka's value of the isolation level
+READ_COMMITTED = 1  # Kafka's value for this isolation level
 
 _BY_ID = 13  # from this version on, topics are identified by id
 _NO_SESSION, _FIRST_EPOCH = -1, 0

@@ -73,7 +73,7 @@ class Log:
 
     def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
         """
-        Return at most ``room`` bytes, from the batch of ``offset`` up to ``end``.
+        Return at most ``room`` bytes, from the batch that contains ``offset`` up to ``end``.
 
         As in a broker's answer, the last batch may be cut off. If the first batch is
         larger than ``room``, it is returned whole with ``at_least_one``, and not at all
@@ -108,7 +108,7 @@ class Log:
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """
-        Return where a reader's log and this one diverge, if before the reader's offset.
+        Return where this log and a reader's diverge before the reader's offset, or None.
 
         Args:
             offset: the offset that the reader requests.
@@ -123,12 +123,12 @@ class Log:
         return (found, end) if found < epoch or end < offset else None
 
     def lead(self, node: int) -> None:
-        """Change to a leader that has all records."""
+        """Change the leader to a broker that has all records."""
         self.leader = node
         self.epochs.begin(self.end)
 
     def truncate(self, offset: int, node: int) -> None:
-        """Change to a leader that lacks the records from ``offset`` on."""
+        """Change the leader to a broker that lacks the records from ``offset`` on."""
         offset = max(self.start, min(offset, self.end))
         self.batches = [
             one if one.end <= offset else one.before(offset)

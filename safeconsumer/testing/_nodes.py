@@ -43,8 +43,8 @@ class Nodes:
         Fence a broker, unless it is up again or all other brokers are down.
 
         Returns:
-            A function that returns a successor for a number, so that work is spread
-            over brokers.
+            A function that returns, for a partition's number, the broker that takes it
+            over; None if ``node`` was not fenced.
         """
         others = [other for other in self.addresses if other not in self._down]
         if self.is_up(node) or not others:

@@ -67,7 +67,7 @@ def api_key(api: str) -> int:
     Return the API key of a request such as ``"Fetch"``.
 
     Raises:
-        ValueError: Kafka has no such request; the message lists the known ones.
+        ValueError: Kafka has no such request; the message lists all known requests.
     """
     try:
         return API_KEYS[api]

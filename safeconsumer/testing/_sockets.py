@@ -129,7 +129,7 @@ async def stop_listening(server: asyncio.Server) -> None:
     Close a server's listening sockets, but not its connections.
 
     asyncio never closes a socket that it accepts in the loop cycle in which the server
-    is closed. Therefore the server first stops accepting connections. Three cycles
+    is closed. Therefore the server first stops accepting connections. Three loop cycles
     later, each accepted connection has its protocol object.
     """
     loop = server.get_loop()

@@ -86,9 +86,9 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     consumers. When the call returns, the consumers have a stable assignment again; the
     result is the list of records that they received. Pass all members of the group, as
     arguments or as one list. Pass no consumers if other threads poll the members; in
-    this case, the call returns when the ghost has received a partition and left again.
-    Other keywords configure the ghost, for example its assignor if no consumers are
-    passed.
+    this case, the call returns when the ghost member has received a partition and left
+    again. Other keywords configure the ghost member, for example its assignor if no
+    consumers are passed.
 
     Raises:
         TypeError: an argument is not a consumer.

@@ -97,7 +97,7 @@ class DeadRecord:
     Attributes:
         record: the record, with its offset.
         error: the handler's last exception.
-        attempts: how often the record was tried.
+        attempts: how many times the record was tried.
         letter: the ``key``, ``value`` and ``headers`` that the producer of a
             :class:`~safeconsumer.DeadLetter` would send; None with any other sink.
     """
@@ -219,9 +219,8 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
     functions.
 
     The call accepts all worker options; with ``jitter``, each wait is three quarters of
-    the full wait. Values that would be refused only because of a consumer's settings
-    (``limits``, ``drain``) or in another process (objects that cannot be pickled) are
-    accepted.
+    the full wait. The call also accepts values that a worker would refuse because of
+    its consumer's settings (``limits``, ``drain``), or because they cannot be pickled.
 
     Args:
         handler: the worker's ``handle``.

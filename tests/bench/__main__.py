@@ -36,8 +36,8 @@ BENCHMARKS = (
 
 def main():
     options = parsed(None)
-    # Arms need cached bytecode: without it each arm would compile our modules again,
-    # use 1 MB more memory and start later.
+    # The measured processes need cached bytecode: without it each process would compile
+    # our modules again, use 1 MB more memory and start later.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     module = _module(options.benchmark)
     sizes = BRIEF if options.brief else Sizes(rounds=getattr(module, "ROUNDS", 5))
@@ -45,9 +45,9 @@ def main():
         sizes = evolve(sizes, rounds=options.rounds)
     judges = options.benchmark == "regressions"
     with contextlib.ExitStack() as stack:
-        arms = stack.enter_context(states.built(options.against)) if judges else {}
+        variants = stack.enter_context(states.built(options.against)) if judges else {}
         broker = stack.enter_context(_broker(options.bootstrap, options.kafka))
-        stage = Stage(broker=broker, sizes=sizes, states=arms)
+        stage = Stage(broker=broker, sizes=sizes, states=variants)
         result = measured(stage, module.ROWS, options.only)
         stage.drop_shared()
     text = json.dumps(result, indent=1) + "\n"

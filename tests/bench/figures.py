@@ -18,7 +18,7 @@ _DISTRIBUTIONS = (
 )
 
 Values = Mapping[str, Sequence[float]]
-"""The values of each arm, one per lap; values at the same index form a pair."""
+"""The values of each variant, one per lap; values at the same index form a pair."""
 
 
 @frozen
@@ -62,7 +62,7 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name and a target
     row, name, taken, over, under, *, at_most=None, at_least=None, scale=1.0, note=""
 ):
     """
-    Return the median of the ratios between two arms' paired values.
+    Return the median of the ratios between two variants' paired values.
 
     Both values of a pair are measured at about the same time, so a phase in which the
     machine is slow affects both. The report shows the raw values multiplied by
@@ -78,8 +78,8 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name and a target
         at_most=at_most,
         at_least=at_least,
         rounds={
-            arm: [round(value * scale, 3) for value in taken[arm]]
-            for arm in (over, under)
+            variant: [round(value * scale, 3) for value in taken[variant]]
+            for variant in (over, under)
         },
         note=note,
         spread=_middle(ratios),
@@ -109,7 +109,7 @@ def _middle(values):
 
 
 def percentiles(row, name, values, targets, note=""):
-    """Yield a figure with its upper bound for each percentile of these milliseconds."""
+    """Yield a figure for each percentile in ``targets``; the values are milliseconds."""
     for percent, at_most in targets.items():
         yield Figure(
             row,
@@ -123,7 +123,7 @@ def percentiles(row, name, values, targets, note=""):
 
 
 def percentile(values, percent):
-    """Return the smallest value such that ``percent`` % of the values are at most that."""
+    """Return the smallest value that at least ``percent`` % of the values do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]
@@ -138,10 +138,10 @@ def judged(row, name, values, rounds):
     """
     Compare the cost of ``now`` with the cost of ``before``; less is better.
 
-    ``now`` may cost 2 % more, or more by twice the largest difference that two arms
-    with the same state show in any round. The difference is computed for each round,
-    because all laps of a round share the same processes and so the random effects of
-    these processes.
+    ``now`` may cost at most 2 % more, or twice the random difference if that is larger.
+    The random difference is the one between ``now`` and ``now again`` in the round in
+    which the two differ most. It is computed for each round, because all laps of a round
+    share the same processes and so the random effects of these processes.
     """
     again, now = values["now again"], values["now"]
     pairs = [one / other for one, other in zip(again, now, strict=True)]
@@ -151,7 +151,7 @@ def judged(row, name, values, rounds):
         for at in range(0, rounds * length, length)
     )
     at_most = round(1 + max(_ALLOWED, 2 * chance), 4)
-    note = f"the same state twice: up to {chance:.1%} in a round"
+    note = f"the same code twice: up to {chance:.1%} in a round"
     return ratio(row, name, values, "now", "before", at_most=at_most, note=note)
 
 

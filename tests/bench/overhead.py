@@ -16,18 +16,18 @@ _LIMIT = 1.02
 # iteration.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
 _BY_ITERATION = {"iteration": None}
-# A second arm with the same client shows by how much a ratio differs from 1 by chance.
+# A second process with the same client shows how far a ratio differs from 1 by chance.
 _CONTROL = "stock again, 0 paused"
 _ALIKE = (
     "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
-    "which the arms with holds have paused, stock and safe alike; "
+    "which the variants with holds have paused, stock and safe alike; "
 )
 
 # ---------------------------------------------------------------- CPU per record
 
 
 def read(stage, kinds, max_records):
-    """Let all arms read the same records, one arm after another in each lap."""
+    """Let all variants read the same records; in each lap they read one after another."""
     sizes = stage.sizes
     how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
     return lapped(
@@ -35,7 +35,7 @@ def read(stage, kinds, max_records):
     )
 
 
-def _per_record(  # noqa: PLR0913, PLR0917 - two arms, a row and its target
+def _per_record(  # noqa: PLR0913, PLR0917 - two variants, a row and its target
     stage, row, name, taken, over, under, limit, note=""
 ):
     cpu = taken["cpu"]
@@ -94,15 +94,15 @@ def ten_thousand(stage):
     Time ``pause`` and ``resume`` for one partition while ten thousand are assigned.
 
     The consumer runs in its own process and reads from an embedded broker, because a
-    real broker on this machine cannot serve so many partitions.
+    real broker on this machine cannot serve this many partitions.
     """
     row, sizes = "ten-thousand", stage.sizes
     with EmbeddedBroker() as broker:
         many = Stage(broker=broker, sizes=sizes)
         topic = many.topic(sizes.assigned)
-        arm = many.reader("safe-python", topic, partitions=sizes.assigned)
+        variant = many.reader("safe-python", topic, partitions=sizes.assigned)
         how = {"rounds": sizes.rounds, "laps": 1, "warm_up": None}
-        taken = lapped({"safe": arm}, "toggle", **how)
+        taken = lapped({"safe": variant}, "toggle", **how)
     for what in ("pause", "resume"):
         micros = [round(one * 1e6, 2) for one in taken[what]["safe"]]
         name = f"{what} of one partition in a row, {sizes.assigned} assigned"

@@ -1,8 +1,8 @@
 """
-Compares the CPU, time and memory of this state with those of the last landed state.
+Compares the CPU, time and memory of the working tree with those of an earlier commit.
 
-Processes with either state take turns on the same records. Each of the three rounds
-starts new processes.
+Processes with the old and the new code take turns on the same records. Each of the
+three rounds starts new processes.
 """
 
 from tests.bench import overhead, throughput, worker
@@ -25,10 +25,10 @@ def _figures(stage, row, taken, names):
 
 def _reading(row):
     def figures(stage):
-        arms = {
+        variants = {
             name: {"client": OURS, "env": env} for name, env in stage.states.items()
         }
-        taken = throughput.read(stage, READING[row], arms, _LAPS)
+        taken = throughput.read(stage, READING[row], variants, _LAPS)
         names = {
             "cpu": "CPU per record",
             "wall": "time per record",
@@ -67,8 +67,8 @@ def no_op(stage):
     topic = stage.filled(worker.SPREAD, count, keys=worker.KEYS)
     for mode in ("partition", "unordered", "key"):
         how = {"topic": topic, "records": count, "mode": mode}
-        arms = {name: {"env": env, **how} for name, env in stage.states.items()}
-        taken = worker.run(stage, arms, laps=_RUNS)
+        variants = {name: {"env": env, **how} for name, env in stage.states.items()}
+        taken = worker.run(stage, variants, laps=_RUNS)
         yield from _figures(
             stage, "no-op", taken, {"cpu_us": f"CPU per record, {mode}"}
         )

@@ -1,10 +1,10 @@
 """
 Compares the Spark source with the official source, equally tuned and with defaults.
 
-All arms run in one session, in alternating order, and the results of the first queries
-are discarded. Close comparisons use queries that take at least twenty seconds. A first
-query shows how fast the machine is; the program chooses the number of records
-accordingly.
+All queries run in one session, in alternating order, and the results of the first
+queries are discarded. Comparisons with a limit of a few percent use queries that take
+at least twenty seconds. A first query shows how fast the machine is; the program
+chooses the number of records accordingly.
 """
 
 import atexit
@@ -30,7 +30,7 @@ PYTHON = "safekafka_python"
 _PARTITIONS = 8
 _SIZE = 100
 _SMALL = 1_000
-# To start and stop a query takes about a second, and this time varies by chance.
+# Starting and stopping a query takes about a second, and this time varies by chance.
 _LEAST_SECONDS = 20.0
 _SECONDS = 23.0
 
@@ -63,7 +63,7 @@ class Bench:
 
     @contextmanager
     def long_topic(self, size, codec="none", **options):
-        """Yield a topic that the official source needs long to read, and its record count."""
+        """Yield a topic that takes the official source long to read, and its record count."""
         records = self.records * _SIZE // size
         while True:
             with self.topic(records, size, codec) as name:
@@ -102,15 +102,15 @@ class Bench:
             triggers=tuple(one["durationMs"]["triggerExecution"] for one in done),
         )
 
-    def interleaved(self, *arms):
-        arms[0]()  # not counted, because this query loads classes
-        taken = [[] for _ in arms]
+    def interleaved(self, *variants):
+        variants[0]()  # not counted, because this query loads classes
+        taken = [[] for _ in variants]
         for number in range(self.rounds):
-            # The order alternates, because the second arm profits from caches that the
-            # first arm has filled.
-            order = range(len(arms))
+            # The order alternates, because the second query benefits from caches that the
+            # first query has filled.
+            order = range(len(variants))
             for at in order if number % 2 == 0 else reversed(order):
-                taken[at].append(arms[at]())
+                taken[at].append(variants[at]())
         return taken
 
     def _cpu(self):
@@ -174,12 +174,12 @@ def python_small(bench):
             lambda: bench.read(PYTHON, topic, **limit, minRecordsPerTask="20000"),
         )
     row, name = "python-small", "median ms of a trigger of 20,000 rows: "
-    for arm, reads, most in (
+    for variant, reads, most in (
         ("official", official, None),
         ("a task for each range", single, None),
         ("one task", grouped, 340),
     ):
-        yield median(row, name + arm, [*map(_trigger, reads)], "ms", at_most=most)
+        yield median(row, name + variant, [*map(_trigger, reads)], "ms", at_most=most)
 
 
 def _inside(one):

@@ -1,4 +1,4 @@
-"""Measures the speed of all clients, and writes the tables in README and on a page."""
+"""Measures all clients' speed; writes the tables in the README and on a page."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ _VALUES = {
         CPU,
     ),
 }
-README = ROOT / "README.md"  # its stamp is short and lacks the clients' versions
+README = ROOT / "README.md"
 # The rows in each page's table, by their names in ``_VALUES`` and ``READING``.
 PAGES = {
     README: ("500", "10KB", "p50"),
@@ -42,8 +42,7 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 def resumed(stage):
     """Time ``resume`` after a pause of half a second, with records left to read."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # A fetch that was sent before the resume may wait for so many milliseconds, as by
-    # default in Kafka.
+    # A fetch that was sent before the resume may wait 500 ms, which is Kafka's default.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)
@@ -121,7 +120,7 @@ def written(page, text):
             lines.append([_VALUES[row][0], *cells])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     stamp = data["stamp"]
-    if page == README:
+    if page == README:  # the README does not give the clients' versions
         stamp = f"{stamp.partition(';')[0]}."
     return _put(text, f"{table}\n\n{stamp}")
 

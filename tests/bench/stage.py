@@ -85,20 +85,20 @@ def send(producer, topic, **record):
 class Stage:
     broker: Any  # one of the test suite's broker objects
     sizes: Sizes = field(factory=Sizes)  # the sizes of the measurements
-    # The environment variables for each arm, if states of the package are compared.
+    # Each variant's environment variables, if versions of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
-    # The name of the last shared topic, by its contents.
+    # Maps the contents of the last shared topic to its name.
     _shared: dict[tuple[Case, int], str] = field(factory=dict, init=False)
 
-    def arm(self, kind, client, **settings):
-        """Return the settings for an arm that uses this broker."""
+    def variant(self, kind, client, **settings):
+        """Return the settings for a variant that uses this broker."""
         config = dict(self.broker.client_config)
         return {"kind": kind, "client": client, "config": config, **settings}
 
     def reader(self, client, topic, **settings):
-        """Return the settings for an arm that reads a topic with one of the clients."""
+        """Return the settings for a variant that reads a topic with one of the clients."""
         where = {"bootstrap": self.broker.bootstrap, "topic": topic}
-        return self.arm("reader", client, **where, **settings)
+        return self.variant("reader", client, **where, **settings)
 
     def topic(self, full, empty=0, records=0, size=100):
         """Create a topic with records in its first ``full`` partitions; return its name."""
@@ -211,7 +211,7 @@ class Stage:
         return found
 
     def shared(self, case, records):
-        """Return a topic as :meth:`filled` makes it; reuse the last such topic."""
+        """Return a :meth:`filled` topic; reuse the last one if it has the same records."""
         if (case, records) not in self._shared:
             self.drop_shared()
             self._shared[case, records] = self.filled(case, records)

@@ -1,4 +1,4 @@
-"""Builds two states of the package between which a benchmark can alternate."""
+"""Builds two versions of the package between which a benchmark can alternate."""
 
 import compileall
 import contextlib
@@ -17,7 +17,7 @@ _DAY = 24 * 60 * 60
 
 def landed(checkout=ROOT):
     """
-    Return the commit of the state that landed last.
+    Return the commit with which a benchmark compares the working tree by default.
 
     On a branch this is the commit at which the branch left origin's main. If there is
     no origin, the local main counts. On main, where a nightly run compares with the day
@@ -40,14 +40,14 @@ def landed(checkout=ROOT):
 @contextlib.contextmanager
 def built(against):
     """
-    Build a commit and the working tree; yield the environment variables for each arm.
+    Build a commit and the working tree; yield each variant's environment variables.
 
-    The arms are ``before``, ``now`` and ``now again``; the last arm shows how large
-    random differences are. All arms run the working tree's benchmarks; each arm imports
-    the package of its own state.
+    The variants are ``before`` (the commit), ``now`` and ``now again`` (both the working
+    tree); ``now again`` shows how large random differences are. All variants run the
+    working tree's benchmarks, but ``before`` imports the package from the commit.
 
     Raises:
-        SystemExit: git does not know the commit, or one of the two states cannot be
+        SystemExit: git does not know the commit, or one of the two versions cannot be
             built.
     """
     commit = against or landed()

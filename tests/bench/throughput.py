@@ -25,7 +25,7 @@ class Row:
     title: str  # the title in the pages' tables
     case: Case = field(factory=Case)
     max_records: int | None = 500  # the largest number per call; None means iteration
-    how: dict = field(factory=dict)  # more settings for each arm
+    how: dict = field(factory=dict)  # more settings for each variant
     cpu: float | None = None  # the limit, as a multiple of kafka-python's CPU
     speed: dict = field(factory=dict)  # for each client, the minimum as a ratio
 
@@ -103,8 +103,8 @@ READING = {
 }
 
 
-def read(stage, row, arms, laps=LAPS):
-    """Let arms read the same records; return microseconds per record, and the peak MB."""
+def read(stage, row, variants, laps=LAPS):
+    """Let all variants read the same records; return us per record, and the peak MB."""
     case = row.case
     each = (case.size + 20) * (_ALONE if case.is_alone else 1) * stage.sizes.scale
     records = max(1, _BYTES // each // _STEP) * _STEP
@@ -112,7 +112,7 @@ def read(stage, row, arms, laps=LAPS):
     where = {"partitions": case.partitions + case.empty, "quiet": case.empty}
     how = {**where, "max_records": row.max_records, **row.how}
     kinds = {
-        name: stage.reader(topic=topic, **how, **arm) for name, arm in arms.items()
+        name: stage.reader(topic=topic, **how, **one) for name, one in variants.items()
     }
     taken = lapped(
         kinds,

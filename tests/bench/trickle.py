@@ -14,7 +14,7 @@ from attrs import field, frozen
 from tests.bench.figures import median, percentile, ratio
 from tests.bench.stage import send
 from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, STOCK
-from tests.bench.workers import arms, in_turns
+from tests.bench.workers import in_turns, variants
 
 P50, P99 = "produced to returned, p50", "produced to returned, p99"
 # For each measured value: its name, its unit, and the number of units in a second.
@@ -27,7 +27,7 @@ _MEASURED = {
 
 @frozen(kw_only=True)
 class Flow:
-    """Records produced evenly to all partitions, with targets by value and client."""
+    """A steady flow of records to all partitions, with limits on each client's values."""
 
     partitions: int
     rate: float  # records per second
@@ -70,7 +70,7 @@ def _round(stage, flow, number, taken):
     topics = {client: stage.topic(flow.partitions) for client in CLIENTS}
     every = {"partitions": flow.partitions, "is_member": True}
     kinds = {one: stage.reader(one, topic, **every) for one, topic in topics.items()}
-    with arms(kinds) as started:
+    with variants(kinds) as started:
         for lap in range(LAPS):
             for client in in_turns(list(started), number * LAPS + lap):
                 answer = _followed(stage, started[client], topics[client], flow)
@@ -83,13 +83,13 @@ def _round(stage, flow, number, taken):
         stage.drop(topic)
 
 
-def _followed(stage, arm, topic, flow):
+def _followed(stage, variant, topic, flow):
     records = max(50, flow.records // stage.sizes.scale)
-    arm.begin("follow", records=records)
-    # It does no harm if the arm starts to poll later, because the first records wait
-    # for it.
+    variant.begin("follow", records=records)
+    # The consuming process may start to poll later, because the first records wait for
+    # it.
     _produce(stage, topic, flow, records)
-    return arm.answer(60.0)
+    return variant.answer(60.0)
 
 
 def _produce(stage, topic, flow, records):

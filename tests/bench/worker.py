@@ -12,14 +12,14 @@ _RATIOS = {
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 2.2}
 SPREAD = Case(partitions=16)
-# The number of distinct keys. It is so low that every poll returns records with every
-# key.
+# With so few distinct keys, every poll returns records with every key.
 KEYS = 97
 
 
-def run(stage, arms, rounds=None, laps=1):
+def run(stage, variants, rounds=None, laps=1):
     """Let workers and poll loops process the same records."""
-    kinds = {name: stage.arm("working", "safe", **arm) for name, arm in arms.items()}
+    how = ("working", "safe")
+    kinds = {name: stage.variant(*how, **one) for name, one in variants.items()}
     rounds = rounds or stage.sizes.rounds
     return lapped(kinds, "run", rounds=rounds, laps=laps, warm_up=None)
 
@@ -49,8 +49,8 @@ def processes(stage):
     count = stage.sizes.records // 4
     topic = stage.filled(SPREAD, count)
     shared = {"topic": topic, "records": count, "concurrency": 2}
-    arms = {name: {"mode": name, **shared} for name in ("plain", "process")}
-    cpu = run(stage, arms)["cpu_us"]
+    variants = {name: {"mode": name, **shared} for name in ("plain", "process")}
+    cpu = run(stage, variants)["cpu_us"]
     stage.drop(topic)
     surplus = [
         one - other for one, other in zip(cpu["process"], cpu["plain"], strict=True)

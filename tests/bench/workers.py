@@ -1,8 +1,9 @@
 """
-Runs each arm of a measurement in its own process, step by step.
+Runs each variant of a benchmark in its own process, step by step.
 
-The processes exist at the same time and take turns, so a phase in which the machine is
-slow affects all arms. The memory that one arm uses does not affect another arm.
+A variant is, for example, one of the clients that the benchmark compares. The processes
+exist at the same time and take turns, so a phase in which the machine is slow affects
+all variants. The memory that one variant uses does not affect another variant.
 """
 
 import contextlib
@@ -16,29 +17,30 @@ _START_TIMEOUT = 60.0
 _ENDED = {"error": "it ended"}
 
 
-class ArmError(Exception):
-    """An arm failed or did not answer in time."""
+class VariantError(Exception):
+    """A variant's process failed or did not answer in time."""
 
 
-class Arm:
-    """A process that runs ``python -m tests.bench.arms`` and performs steps."""
+class Variant:
+    """A process that runs one variant with ``python -m tests.bench.variants``."""
 
     def __init__(self, kind, env=None, **settings):
         self._name = f"{kind} of {settings.get('client', 'no client')}"
-        self._process = Process(module("tests.bench.arms"), read=json.loads, env=env)
-        self._say({"arm": kind, "with": settings})
+        program = module("tests.bench.variants")
+        self._process = Process(program, read=json.loads, env=env)
+        self._say({"variant": kind, "with": settings})
 
     def wait_started(self):
-        """Wait until the arm is ready; return its first answer."""
+        """Wait until the variant's process is ready; return its first answer."""
         return self.answer(_START_TIMEOUT)
 
     def call(self, step, timeout=240.0, **args):
-        """Let the arm perform one step; return what the arm has measured."""
+        """Let the variant's process perform one step; return the measured values."""
         self.begin(step, **args)
         return self.answer(timeout)
 
     def begin(self, step, **args):
-        """Let the arm start a step, without waiting for the result; see :meth:`answer`."""
+        """Start a step without waiting for its result; see :meth:`answer`."""
         self._say({"step": step, "with": args})
 
     def answer(self, timeout):
@@ -46,12 +48,12 @@ class Arm:
         try:
             line = self._process.take(timeout)
         except NotReachedError:
-            message = f"arm {self._name} did not answer in {timeout:g} s"
-            raise ArmError(message) from None
+            message = f"variant {self._name} did not answer in {timeout:g} s"
+            raise VariantError(message) from None
         answer = _ENDED if line is None else line
         if "error" in answer:
-            message = f"arm {self._name}: {answer['error']}"
-            raise ArmError(message)
+            message = f"variant {self._name}: {answer['error']}"
+            raise VariantError(message)
         return answer
 
     def close(self):
@@ -62,15 +64,15 @@ class Arm:
 
 
 @contextlib.contextmanager
-def arms(kinds):
-    """Start several arms at the same time; the block begins once all arms are ready."""
+def variants(kinds):
+    """Start several variants at the same time; begin the block once all are ready."""
     with contextlib.ExitStack() as stack:
         started = {}
         for name, settings in kinds.items():
-            started[name] = Arm(**settings)
+            started[name] = Variant(**settings)
             stack.callback(started[name].close)
-        for arm in started.values():
-            arm.wait_started()
+        for variant in started.values():
+            variant.wait_started()
         yield started
 
 
@@ -82,14 +84,15 @@ def in_turns(names, lap):
 
 def lapped(kinds, step, *, rounds, laps, warm_up={}, **args):  # noqa: B006 - only read
     """
-    Let arms take turns to perform a step, lap by lap; each round starts new processes.
+    Let variants take turns: in each lap each variant performs the step once.
 
-    Each arm first performs one step that does not count; ``warm_up`` overrides
-    arguments of that step. If ``warm_up`` is None, the arms skip it.
+    Each round starts new processes, and has ``laps`` laps.
+    Each process first performs one step that does not count; ``warm_up`` overrides
+    arguments of that step. If ``warm_up`` is None, the processes skip it.
     """
     taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):
-        with arms(kinds) as started:
+        with variants(kinds) as started:
             names = list(started)
             for name in names if warm_up is not None else ():
                 started[name].call(step, **args | warm_up)

@@ -4,8 +4,8 @@
 A fault is one realistic change to the package. The program plants each fault in a copy
 of the checkout; it uses two copies in parallel. It runs the tests that the fault's row
 names; if none of them fails, it runs all tests of the package. The exit status is 1 in
-three cases: A fault survives although its row does not call it equivalent. The tests
-hang, or break for another reason than the fault. A row no longer matches the code.
+three cases: All tests pass with a fault whose row does not call it equivalent. The tests
+hang, or break for a reason other than the fault. A row no longer matches the code.
 """
 
 import argparse

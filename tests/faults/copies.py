@@ -126,7 +126,7 @@ def _copy(source, target):
 
 
 def _kill(process):
-    """Kill the process and its children, as far as they are still running."""
+    """Kill the process and its children if they are still running."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Makes virtual environments with other packages; each user keeps them between runs."""
+"""Makes virtual environments with other packages, and caches them for later runs."""
 
 import hashlib
 import sys

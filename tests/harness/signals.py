@@ -1,4 +1,4 @@
-"""Installs real signal handlers for a test, for example to raise at a given place."""
+"""Installs real signal handlers for a test, for example to raise at a given point."""
 
 import signal
 import sys
@@ -23,25 +23,26 @@ def send():
 
 class Places:
     """
-    Makes one call, and interrupts it at a chosen place with a signal handler's call.
+    Makes a call, and runs a signal handler at one of its interruption points.
 
-    A place is a point where Python may call a signal handler. Other threads keep
+    Python may run a signal handler at each interruption point. Other threads keep
     running while the handler runs.
 
     Args:
-        inside: prefixes of file names; only the functions of these files have places.
+        inside: prefixes of the names of the files whose code may be interrupted.
         is_here: a function that returns whether a handler could interrupt the running
             thread.
 
     Attributes:
-        place: the place at which the handler ran in the last call; empty if the handler
+        place: the point at which the handler ran in the last call; empty if the handler
             did not run.
-        seen: the number of places that the call passed before the handler ran.
+        seen: the number of points that the call passed before the handler ran.
     """
 
     def __init__(self, inside, is_here=lambda: True):
         self._inside = inside
-        self._kinds = {}  # by file name: True for files with places, "between" for contextlib
+        # Whether each file's code may be interrupted; "between" for contextlib.
+        self._kinds = {}
         self._is_here = is_here
         self._wanted = 0
         self._checks = SignalChecks()
@@ -49,7 +50,7 @@ class Places:
         self.seen = 0
 
     def reach(self, count, call, come):
-        """Make a call; a handler calls ``come`` at its n-th place if the call gets there."""
+        """Make a call, and run ``come`` in a handler at the n-th point if that is reached."""
         self._wanted, self.place, self.seen = count, "", 0
         with handled_by(lambda *_: come()):
             sys.setprofile(self._look)
@@ -80,14 +81,14 @@ class Places:
             self._kinds[name] = kind
         if kind != "between":
             return kind
-        # A frame of contextlib has places only if its caller is a function in one of
-        # the ``inside`` files.
+        # A function of contextlib may be interrupted only if its caller is in one of the
+        # ``inside`` files.
         caller = frame.f_back
         return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
 
 class Interrupts(Places):
-    """Raises an exception in a signal handler at a chosen place of a call."""
+    """Raises an exception in a signal handler at a chosen point of a call."""
 
     def __init__(self, inside, is_here=lambda: True, kind=TimeLimitError):
         super().__init__(inside, is_here)
@@ -95,7 +96,7 @@ class Interrupts(Places):
 
     def at(self, count, call):
         """
-        Raise at the n-th place of a call, counted from 0; return whether that happened.
+        Raise at the n-th point of a call, counted from 0; return whether that was reached.
 
         If the handler raised, the call must raise exactly that exception.
         """

@@ -83,13 +83,13 @@ def _judged(one, lab, client):
 ENDS_WITH_THE_OWNERSHIP = (
     "paused-partition-unassigned-and-back",
     "unassigned-and-back-with-a-fetch-in-flight",
-    "paused-consumer-unsubscribed-and-back",
+    "paused-consumer-unsubscribes-and-resubscribes",
 )
 """The cases in which our plain pause ends, too."""
 
 NOT_ABOUT_PAUSING = (
     "a-join-outlasts-its-poll",
-    "time-limit-at-any-place-of-a-poll",
+    "time-limit-at-any-point-in-a-poll",
     "log-truncated-while-no-member-reads",
 )
 """The cases in which nothing is paused."""
@@ -104,7 +104,7 @@ STOCK = {
     "pause-of-one-bad-partition-among-good-ones": Verdict.DIFFERS,
     "paused-before-the-first-poll": Verdict.DIFFERS,
     # kafka-python hangs or loses records.
-    "time-limit-at-any-place-of-a-poll": Verdict.DIFFERS,
+    "time-limit-at-any-point-in-a-poll": Verdict.DIFFERS,
     # kafka-python uses an offset of the old log as a position in the new one.
     "log-truncated-while-no-member-reads": Verdict.DIFFERS,
     "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
@@ -113,21 +113,21 @@ STOCK = {
     # kafka-python forgets the pause when it loses the partition.
     "paused-partition-unassigned-and-back": Verdict.LEAKS,
     "unassigned-and-back-with-a-fetch-in-flight": Verdict.LEAKS,
-    "another-member-read-on-in-between": Verdict.LEAKS,
+    "another-member-reads-further-in-the-meantime": Verdict.LEAKS,
     "paused-partition-moves-and-returns": Verdict.LEAKS,
     "paused-before-each-poll": Verdict.LEAKS,
-    "pausing-the-rest-beside-another-owners-partition": Verdict.LEAKS,
+    "pausing-the-rest-while-another-owner-pauses-a-partition": Verdict.LEAKS,
     "evicted-for-not-polling": Verdict.LEAKS,
     "evicted-for-being-frozen": Verdict.LEAKS,
-    "paused-consumer-unsubscribed-and-back": Verdict.LEAKS,
-    "paused-topic-unsubscribed-and-back": Verdict.LEAKS,
+    "paused-consumer-unsubscribes-and-resubscribes": Verdict.LEAKS,
+    "paused-topic-is-unsubscribed-and-resubscribed": Verdict.LEAKS,
     "paused-topic-deleted-and-recreated": Verdict.LEAKS,
     # kafka-python can pause only partitions.
-    "pausing-the-rest-beside-another-owners-topic": Verdict.ABSENT,
+    "pausing-the-rest-while-another-owner-pauses-the-topic": Verdict.ABSENT,
     "paused-topic-gains-partitions": Verdict.ABSENT,
     "paused-pattern-matches-later-topics": Verdict.ABSENT,
     "consumer-starts-paused": Verdict.ABSENT,
-    "pause-follows-to-the-next-owner": Verdict.ABSENT,
+    "pause-moves-with-its-partition": Verdict.ABSENT,
 }
 """The known verdicts on kafka-python 3.0.12, which passes the other cases."""
 

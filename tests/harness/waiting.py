@@ -110,7 +110,8 @@ class Bound:
     never extended.
 
     Attributes:
-        starved: the seconds by which the bound is extended, summed over all threads.
+        starved: seconds that all threads together waited for a core; they extend the
+            bound.
     """
 
     def __init__(self, limit=LIMIT, *, clock=None, waits=None):
@@ -160,7 +161,7 @@ def _state(seen):
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
     """
-    Wait until a condition holds that other threads or processes make true.
+    Wait for a condition that other threads or processes make true.
 
     If pytest's time limit stops the test first, a note with the last state is added to
     pytest's error.
@@ -183,8 +184,8 @@ def code_of(process, limit=END_LIMIT):
     Wait until a program has exited, and return its exit code.
 
     Raises:
-        TimeoutExpired: the program still runs at the limit; time spent waiting for a
-            core does not count.
+        TimeoutExpired: the program is still running at the limit; time spent waiting
+            for a core does not count.
     """
     return _in_turns(process.wait, limit)
 

@@ -12,14 +12,14 @@ from tests.bench.__main__ import parsed
 from tests.harness.docs.pages import PAGES, ROOT, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}
-# README's limits: the number of its characters, and of words before its first code
+# The README's limits: the number of its characters, and of words before its first code
 # block.
 _README_CHARACTERS, _WORDS_FIRST = 6_000, 120
 
 _REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
 
-# Commands in prose, each with the extra that it needs and that README's commands do not
-# install.
+# Commands in prose, each with the extra that it needs and that the README's commands do
+# not install.
 _EXTRAS = {
     "python -m tests.bench": "ci",
     "python -m tests.system": "ci",
@@ -28,7 +28,7 @@ _EXTRAS = {
 
 
 def findings():
-    """Yield the faults in the code blocks and commands on README and the site's pages."""
+    """Yield the faults in the code blocks and commands of the README and the site's pages."""
     yield from readme_faults((ROOT / "README.md").read_text("utf-8"))
     for page in PAGES:
         for block in blocks(page):
@@ -39,7 +39,7 @@ def findings():
 
 
 def readme_faults(text):
-    """Yield a fault if README or its introduction is too long."""
+    """Yield a fault if the README or its introduction is too long."""
     if len(text) > _README_CHARACTERS:
         yield f"README.md: over {_README_CHARACTERS} characters; put more behind links"
     if len(_REMARK.sub("", text).partition("```")[0].split()) > _WORDS_FIRST:

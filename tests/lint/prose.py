@@ -1,5 +1,5 @@
 """
-Finds the most common faults of English in pages, docstrings, comments and names.
+Finds the most common mistakes in the English of pages, docstrings, comments and names.
 
 On pages the linter skips code, tables, headings and comments. The linter reports a
 missing verb if no word of a sentence can be a verb. This rule gives few false alarms,
@@ -39,8 +39,8 @@ DOCSTRING_PHRASES = {
     r"becomes? of": "happens to",
     r"is no good": "is not acceptable",
 }
-# Names and commit subjects must not contain these words, because the words do not
-# describe programs.
+# Names and commit subjects must not contain these words, which do not say what a
+# program does.
 ODD_WORDS = re.compile(
     r"(?:\b|_)(told|untold|heard|roused|anew|whoever|news|loud|wish|stint|bites?|bared)"
     r"(?:\b|_)"
@@ -88,7 +88,7 @@ _FEWEST_WORDS = 3
 
 
 def findings():
-    """Yield the faults in README, contract, the site's pages, the package and its tests."""
+    """Yield the faults in the README, the contract, the pages, the package and its tests."""
     for file in _files():
         find = source_faults if file.suffix == ".py" else faults
         for fault in find(file.read_text("utf-8")):

@@ -1,10 +1,11 @@
 """
-Programs that pause in the ways that users write, with a verdict for both clients.
+Programs that pause as users' programs do, with a verdict for both clients.
 
 A test runs each program as the only member of a group and dictates its assignment. A
-record that arrives while the program wants none is a leak. If the program wants records
-of a partition at the end but receives none, that is a stall. The programs run in the
-simulation (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
+record that arrives while the program wants none is a leak. If the program wants a
+partition's records when the test ends, but no longer receives them, that is a stall.
+The programs run in the simulation (``test_idioms.py``) and on Kafka
+(``tests/broker/parity``).
 """
 
 import threading

@@ -18,7 +18,7 @@ from tests.sim.playing import simulated
 ASSIGNORS = ("range", "cooperative-sticky")
 WITHOUT_GROUP = test_one_consumer.PART
 
-SLOW = {"time-limit-at-any-place-of-a-poll"}
+SLOW = {"time-limit-at-any-point-in-a-poll"}
 
 
 def common(is_in_every_run):
@@ -48,7 +48,7 @@ ABOUT_PAUSING = [
     for name, case in CASES.items()
     if name not in NOT_ABOUT_PAUSING
 ]
-ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
+ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-point-in-a-poll"}
 """The cases in which kafka-python hangs or loops endlessly, and a world stops the test."""
 
 # Outside the nightly run, only cases run that fail in ways that no other test covers,
@@ -59,7 +59,7 @@ STOCK_COMMON = {
     "pause-and-resume-around-fetches",
     "seek-while-paused",
     "consumer-starts-paused",
-    "pausing-the-rest-beside-another-owners-partition",
+    "pausing-the-rest-while-another-owner-pauses-a-partition",
     "paused-topic-gains-partitions",
 }
 STOCK_PLAYED = [

@@ -105,7 +105,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_reading_continues_after_a_batch_without_records(lab, kind):
-    """Compaction empties an idempotent producer's batch, which a fetch returns alone."""
+    """Compaction empties an idempotent producer's batch; a fetch returns only that batch."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):

@@ -1,9 +1,9 @@
 """
 Iteration over an overridden ``poll()``, as in tracing and counting wrappers.
 
-Such a method may accept only ``timeout_ms`` and ``max_records``, so that its poll moves
-positions past all records. The iteration step moves the
-positions back to the records that it yields next.
+Such a method may accept only ``timeout_ms`` and ``max_records``. Its poll then moves
+positions past all records, and the iteration step moves the positions back to the
+records that it yields next.
 """
 
 from functools import partial

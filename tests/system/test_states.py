@@ -1,4 +1,4 @@
-"""Tests how benchmarks find the state that landed last, and which code each arm runs."""
+"""Tests which commits benchmarks compare, and which code each variant imports."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ def test_commit_on_main_is_compared_with_a_commit_of_the_day_before(clone):
 
 
 def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
-    """If there is an origin, its main branch counts; unpushed commits have not landed."""
+    """If there is an origin, its main branch is used instead of the local main branch."""
     pushed = commit(clone, NOW)
     git(clone, "checkout", "-q", "-b", "work")
     commit(clone, NOW + 1)
@@ -58,8 +58,8 @@ def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
     assert states.landed(clone) == pushed
 
 
-def test_arm_imports_the_package_of_its_state(tmp_path):
-    """The arm still imports the benchmarks from this checkout."""
+def test_variant_imports_the_package_from_its_own_folder(tmp_path):
+    """The benchmarks themselves are still imported from this checkout."""
     (tmp_path / "safeconsumer.py").touch()
     code = "import safeconsumer, tests.bench.memory; print(safeconsumer.__file__)"
     command = [sys.executable, "-c", code]

@@ -79,7 +79,7 @@ class Journal(Protocol):
         """Record the committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
-        """Record a time that a broker's clock showed between two local times."""
+        """Record that a broker's clock showed ``at`` between two monotonic times."""
 
     def unseen(self) -> None:
         """Record that a producer may commit for this member from now on."""
@@ -349,7 +349,7 @@ class LedgerSubscription(SubscriptionState):
 
     # Upstream checks all partitions three times in each poll. With a thousand
     # partitions this takes most of the poll's time, although nearly always all
-    # positions were settled already.
+    # positions are already settled.
 
     def unsettle(self) -> None:
         """Make the next check examine every position again."""
@@ -669,7 +669,7 @@ class LedgerSubscription(SubscriptionState):
         tp: TopicPartition,
         target: Any,  # noqa: ANN401 - of safeconsumer.group
     ) -> None:
-        """Record that an owned partition already is at the target of an operator's reset."""
+        """Record that an owned partition is already at the target of an operator's reset."""
         with self._lock:
             state = self.assignment.get(tp)
             if isinstance(state, OwnedPartitionState):
@@ -700,7 +700,11 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark positions that the program sets while topic ids are unconfirmed."""
+        """
+        Mark positions that the program sets while their topic's id is presumed.
+
+        Such a position is kept, even if the topic turns out to have another id.
+        """
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)

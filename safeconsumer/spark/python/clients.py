@@ -44,5 +44,5 @@ class PythonClients:
         return clients.status_topic(self._base, name)
 
     def cluster(self) -> Topics:
-        """Return the topics, which answer from the results of the planner's queries."""
+        """Return ``topics``, which answers from the results of the planner's queries."""
         return self._topics

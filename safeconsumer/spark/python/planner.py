@@ -2,8 +2,9 @@
 Plans the batches of the Python source's streams, in a process beside the driver.
 
 ``spark.stream`` makes the decisions, as for every stream: after a plan has started, it
-requests the end of the holds topic and reads up to that end, and held partitions end at
-their start. The planner does the work of the official source: it finds the start and
+requests the end of the holds topic and reads up to that end. In the plan, each held
+partition ends at the offset at which it starts. The planner does the work of the
+official source: it finds the start and
 end offsets of a stream, divides a limit among partitions, notices deleted records, and
 divides a batch into tasks.
 """

@@ -31,7 +31,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
     """
     Plans in one of Spark's processes, and reads in others, which get a pickled copy.
 
-    Spark keeps the planning process as long as the query runs, and ends it by a signal.
+    Spark keeps the planning process as long as the query runs, and ends it with a signal.
 
     Args:
         settings: the settings of the stream.
@@ -54,7 +54,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         if self._made is None:
             self._made = Planner(self._settings)
             if threading.current_thread() is threading.main_thread():
-                # Spark ends this process by SIGTERM without calling stop().
+                # Spark ends this process with SIGTERM, without calling stop().
                 signal.signal(signal.SIGTERM, _exit)
         return self._made
 

@@ -2,8 +2,8 @@
 Reads ranges of offsets in an executor, without losing a record.
 
 A range is complete when its client's *position* has reached the end of the range, even
-if the last records were compacted away or aborted. Nothing else completes a range: if a
-client makes no progress for too long, it raises an error. The process keeps clients
+if the last records were compacted away or aborted. If a client makes no progress for too
+long, the read fails instead of ending early. The process keeps clients
 between tasks, because creating a client takes 200 ms.
 """
 

@@ -34,8 +34,8 @@ class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is
     ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` use
     this source in that session, on Spark 4.2 and newer. A stream obeys its group's
     holds (``holds.control``, ``holds.group``) and the option ``holds``. There is no
-    handle with which the session could place holds. This package must be installed for
-    the cluster's Python. Checkpoints have the official source's format.
+    ``Controller`` with which the session could place holds. This package must be
+    installed for the cluster's Python. Checkpoints have the official source's format.
     """
 
     options: Mapping[str, str]
@@ -64,7 +64,7 @@ class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is
         Raises:
             SparkSettingError: an option is missing, unknown or has an invalid value.
         """
-        # refuse invalid options already when the program defines the stream
+        # refuse invalid options as soon as the program defines the stream
         found = settings.parse(self.options)
         return _SCHEMA + _HEADERS * found.has_headers
 

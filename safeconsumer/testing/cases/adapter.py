@@ -100,10 +100,9 @@ class Adapter:
 
     def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
         """
-        Poll once under a time limit; return whether the limit hit, and any records.
+        Poll once under a time limit; return whether it ended the poll, and any records.
 
-        The limit interrupts each such poll at a place in the code where it has not hit
-        before.
+        The limit interrupts each such poll at a new point in the code.
         """
         batches: dict[Any, Any] = {}
 

@@ -59,7 +59,7 @@ def _failed(error: Exception, before: str = "") -> BaseException:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Any]:
-    """Provide the broker at ``--bootstrap``, or an embedded broker without that option."""
+    """Provide the broker at ``--bootstrap``, or, without that option, an embedded broker."""
     bootstrap = pytestconfig.getoption("--bootstrap", None)
     if bootstrap is not None:
         yield ExistingCluster(bootstrap)

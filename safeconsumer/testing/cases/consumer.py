@@ -95,8 +95,8 @@ class Consumer:
         """
         Poll once under a time limit; return whether its signal handler raised.
 
-        The handler raises at a place in the poll's code where it has not raised before,
-        as long as such a place is left.
+        The handler raises at a point in the poll's code at which it has not raised
+        before, until no such point remains.
         """
         is_over, taken = self.process.call("poll_limited", timeout, limit)
         self._logged(taken)

@@ -195,8 +195,8 @@ class Lab:
         """
         Prove several times that a consumer fetches: a new record must arrive.
 
-        When the record arrives, all other partitions that are not paused have delivered
-        their records.
+        By the time the record arrives, all other partitions that are not paused have
+        delivered their records.
         """
         for _ in range(times):
             self.produce(tp)

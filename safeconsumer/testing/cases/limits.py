@@ -2,8 +2,8 @@
 Sets time limits with a signal handler that may raise anywhere, as job runners do.
 
 Python checks for signals when a function starts and after a call to a C function. A
-profiler is called in exactly these places, so a limit can hit every place in turn, not
-only the places that a timer happens to hit.
+profiler is called at exactly these points, so a limit can interrupt a call at every
+point in turn, not only at the points at which a timer happens to fire.
 """
 
 import inspect
@@ -18,7 +18,7 @@ _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Not SIGALRM, because pytest-timeout uses that signal.
 SIGNAL = signal.SIGUSR1
 
-Place = tuple[CodeType, int, str, CodeType | None]
+_Point = tuple[CodeType, int, str, CodeType | None]
 
 
 class TimeLimitError(Exception):
@@ -46,23 +46,24 @@ class SignalChecks:
 
 class Limit:
     """
-    A time limit that interrupts each call at a place where it has not hit before.
+    A time limit that interrupts each call at a new point.
 
-    A place is a position in the code, together with the calling function.
+    A point is a position in the code, together with the calling function.
 
     Args:
-        may_hit: returns False for places that no signal can hit.
+        may_hit: returns whether a signal may interrupt the code of a frame.
     """
 
     def __init__(self, may_hit: Callable[[FrameType], bool] = lambda _: True) -> None:
         self._may_hit = may_hit
-        self._hit: set[Place] = set()
+        self._hit: set[_Point] = set()
         self._is_over = False
 
     def ends(self, call: Callable[[], object]) -> bool:
         """
-        Run a call; return whether the limit interrupted it, which needs a new place.
+        Run a call; return whether the limit interrupted it.
 
+        The limit does not interrupt a call that passes no new point.
         Only this method catches the exception that the signal handler raises.
         """
         self._is_over, checks = False, SignalChecks()
@@ -86,9 +87,9 @@ class Limit:
 
     def _hit_at(self, frame: FrameType, event: str) -> None:
         caller = frame.f_back and frame.f_back.f_code
-        place = (frame.f_code, frame.f_lasti, event, caller)
-        if place not in self._hit and self._may_hit(frame):
-            self._hit.add(place)
+        point = (frame.f_code, frame.f_lasti, event, caller)
+        if point not in self._hit and self._may_hit(frame):
+            self._hit.add(point)
             self._is_over = True
             sys.setprofile(None)
             signal.raise_signal(SIGNAL)

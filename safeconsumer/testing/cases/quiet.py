@@ -34,9 +34,9 @@ class Pause:
         Fail unless ``among`` is silent while paused and continues when resumed.
 
         Any records that were delivered since the pause count as a failure. Then one
-        partition is resumed and read to its end, and three times to a new record. By
-        then, any other partition that is assigned and not paused would have delivered
-        records.
+        partition is resumed and read to its end. Three times a record is written to that
+        partition and read. By then, any other partition that is assigned and not paused
+        would have delivered records.
         """
         wanted = sorted(self.partitions if among is None else among)
         first, rest = wanted[0], wanted[1:]

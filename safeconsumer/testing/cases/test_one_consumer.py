@@ -130,7 +130,7 @@ def test_pause_and_resume_around_fetches(lab: Lab) -> None:
         paused.expect_flows()
 
 
-def test_hundred_pauses_and_resumes(lab: Lab) -> None:
+def test_one_hundred_pauses_and_resumes(lab: Lab) -> None:
     """
     Records come once and in order if two partitions are paused in turn 100 times.
 
@@ -201,11 +201,11 @@ def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
     paused.expect_nothing()
 
 
-def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
+def test_time_limit_at_any_point_in_a_poll(lab: Lab) -> None:
     """
-    Every record is delivered once although a signal handler raises anywhere in a poll.
+    Every record is delivered once even if a signal handler raises anywhere in a poll.
 
-    Job runners set time limits with such a handler.
+    Job runners use such signal handlers for their time limits.
 
     kafka-python 3.0 hangs, because a lock that a wait had taken stays locked. 2.3 never
     delivers some of the records that the interrupted poll had fetched, and
@@ -291,7 +291,7 @@ def test_unassigned_and_back_with_a_fetch_in_flight(lab: Lab) -> None:
 
 
 def _half_read(lab: Lab) -> tuple[Consumer, TopicPartition, TopicPartition]:
-    """Return a consumer, the partition of which it has read one record, and another."""
+    """Return a consumer, a partition that it has read partly, and another partition."""
     tps = lab.topic_with(300, partitions=2)
     consumer = lab.assigned(tps)
     until([consumer], lambda: consumer.log, "the first record", limit=1)

@@ -74,7 +74,7 @@ def test_paused_partition_moves_and_returns(lab: Lab) -> None:
     paused.prove(theirs)
 
 
-def test_another_member_read_on_in_between(lab: Lab) -> None:
+def test_another_member_reads_further_in_the_meantime(lab: Lab) -> None:
     """
     A paused partition that returns continues where the other member has committed.
 
@@ -164,12 +164,12 @@ def test_paused_by_the_listener(lab: Lab) -> None:
     start.prove()
 
 
-def test_pausing_the_rest_beside_another_owners_partition(lab: Lab) -> None:
+def test_pausing_the_rest_while_another_owner_pauses_a_partition(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) works if another owner has paused a partition.
 
-    Partitions that are reassigned and come back stay paused, as without the other
-    owner.
+    Partitions that are reassigned and come back stay paused, as they do without the
+    other owner.
 
     kafka-python 3.0, 2.3 and aiokafka, in which pauses have no owners, forget the
     pause, as the Java client documents. confluent-kafka has no paused().
@@ -187,7 +187,7 @@ def test_pausing_the_rest_beside_another_owners_partition(lab: Lab) -> None:
     paused.prove(theirs - {others})
 
 
-def test_pausing_the_rest_beside_another_owners_topic(lab: Lab) -> None:
+def test_pausing_the_rest_while_another_owner_pauses_the_topic(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) works if another owner has paused the topic.
 

@@ -7,7 +7,7 @@ from safeconsumer.testing.cases.team import team
 PART = "Over changed subscriptions"
 
 
-def test_paused_consumer_unsubscribed_and_back(lab: Lab) -> None:
+def test_paused_consumer_unsubscribes_and_resubscribes(lab: Lab) -> None:
     """
     Paused partitions stay paused through unsubscribe() and subscribe().
 
@@ -24,7 +24,7 @@ def test_paused_consumer_unsubscribed_and_back(lab: Lab) -> None:
     paused.prove()
 
 
-def test_paused_topic_unsubscribed_and_back(lab: Lab) -> None:
+def test_paused_topic_is_unsubscribed_and_resubscribed(lab: Lab) -> None:
     """
     A paused topic that is unsubscribed and subscribed again is still paused.
 

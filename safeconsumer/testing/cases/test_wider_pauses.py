@@ -68,7 +68,7 @@ def test_consumer_starts_paused(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_pause_follows_to_the_next_owner(lab: Lab) -> None:
+def test_pause_moves_with_its_partition(lab: Lab) -> None:
     """
     A paused partition that moves to another member stays paused there.
 

@@ -50,7 +50,7 @@ def test_record_that_a_client_lost_is_found_in_the_topic(
 @pytest.mark.any_broker
 def test_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch):
     """Reading does not create the topic, and reports a missing partition without waiting."""
-    # So many polls of half a second each would take an hour.
+    # This many polls of half a second each would take an hour.
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)
     there = clients.topic(1)
     gone = f"{there}-gone"

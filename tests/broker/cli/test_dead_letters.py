@@ -267,7 +267,7 @@ def test_missing_origin_is_refused_with_a_list_of_the_letters_origins(topic, opt
     assert topic.returned() == []
 
 
-def test_existing_origin_without_letters_is_not_refused(topic, kafka_topic):
+def test_origin_that_exists_or_has_dead_letters_is_accepted(topic, kafka_topic):
     gone = f"{topic.origin}-gone"
     topic.put(topic=gone)
     for origin in (kafka_topic(partitions=1), f"{topic.origin}:2", gone):
@@ -385,7 +385,7 @@ def test_show_of_a_foreign_or_missing_record_fails(topic):
     assert nothing.stderr == f"safeconsumer: there is no record at {topic.name}:0@1\n"
 
 
-def test_letter_of_a_letter_names_the_last_origin_and_keeps_the_original_headers(
+def test_dead_letter_made_from_a_dead_letter_names_its_last_origin_and_keeps_all_headers(
     topic,
 ):
     inner = [

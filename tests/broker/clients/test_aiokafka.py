@@ -126,7 +126,7 @@ def test_reader_rereads_the_last_control_record_without_an_event(
 
 
 class Calls(LoopCalls):
-    """Runs coroutines; a test may replace the outcome of the next control turn."""
+    """Runs coroutines; a test may replace the outcome of the next read of a control topic."""
 
     outcome = None
 
@@ -162,7 +162,7 @@ def calls(loop):
 
 @pytest.mark.contract("G1", "G9")
 @pytest.mark.usefixtures("patient")
-def test_records_of_a_control_turn_that_timed_out_are_read_again(team, calls):
+def test_control_topic_records_are_read_again_after_a_read_times_out(team, calls):
     """The event loop may be blocked for longer than the control thread waits."""
     team.operator_holds(f"{team.topic}:0")
     clients = aiokafka_control.control_clients(settings_of(team), calls)
@@ -178,7 +178,7 @@ def test_records_of_a_control_turn_that_timed_out_are_read_again(team, calls):
 
 @pytest.mark.contract("G1", "G9")
 @pytest.mark.usefixtures("patient")
-def test_records_of_a_cancelled_control_turn_are_returned_by_the_next_turn(team, calls):
+def test_holds_topic_read_returns_the_records_of_a_cancelled_read(team, calls):
     team.operator_holds(f"{team.topic}:0")
     clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
@@ -216,7 +216,7 @@ def test_pause_and_resume_refuse_the_same_arguments_as_aiokafkas_own(
 
 
 def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
-    """To set aiokafka's paused flags creates futures, which only the loop's thread may do."""
+    """The pause of aiokafka creates futures, which only the event loop's thread may do."""
     one = reading()
     called(one.consumer.pause, zero(team))
     assert one.consumer.paused() == {zero(team)}
@@ -227,7 +227,7 @@ def test_pause_on_any_thread_holds_until_the_resume(team, reading, called):
 
 
 def test_resume_leaves_holds_of_other_owners(team, reading, called):
-    """Once, aiokafka's fetching task failed with an error here, and then so did ``stop``."""
+    """In an earlier version aiokafka's fetching task failed, and then ``stop`` failed too."""
     one = reading()
     one.call("pause", zero(team))
     one.consumer.hold(f"{team.topic}:0", owner="db")
@@ -276,7 +276,7 @@ class HoldingAtTheEnd(AIOKafkaConsumer):
 def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member
 ):
-    """During the hold the records are not committed, not in hand, and after the position."""
+    """During the hold the records are uncommitted, not busy, and after the position."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.subscribe([team.topic])
@@ -363,7 +363,7 @@ def test_new_subscription_keeps_pauses_and_unsubscribing_ends_them(team, reading
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # only then aiokafka accepts a pattern
+    one.unsubscribe()  # aiokafka refuses a pattern before that
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)
@@ -445,10 +445,10 @@ def test_failed_start_leaves_nothing_behind_and_can_be_retried(team, loop):
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("again", [True, False], ids=["started again", "dropped"])
-def test_cancelled_start_stops_its_control_and_a_new_start_creates_another(
+def test_cancelled_start_stops_its_control_threads_and_a_new_start_creates_others(
     team, loop, again
 ):
-    """For example, ``wait_for(consumer.start(), 1)`` cancels a start that takes long."""
+    """For example, ``wait_for(consumer.start(), 1)`` cancels a start that takes too long."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     held = team.broker.hold("DescribeConfigs", client_id="a-control")
     task = loop.call(asyncio.ensure_future, consumer.start())
@@ -459,7 +459,7 @@ def test_cancelled_start_stops_its_control_and_a_new_start_creates_another(
     held.release()
     if again:
         result_of(starting)
-        assert consumer._ending.done()  # the control of the first start has stopped
+        assert consumer._ending.done()  # the first start has closed its control clients
         assert control_threads() == [CONTROL, STATUS]
     else:
         wait_for(lambda: control_threads() == [], "the end of its threads")

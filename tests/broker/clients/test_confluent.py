@@ -146,7 +146,7 @@ BEFORE = pytest.mark.parametrize("before", [0, 2], ids=["at first", "in a row"])
 def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member, upstream, before, one
 ):
-    """During the hold the records are not committed, not in hand, and after the position."""
+    """During the hold the position stays before the records, and they are not committed."""
     consumer = member()
     alone(team, consumer)
     assert taken(consumer, before) == [(0, n) for n in range(before)]
@@ -182,7 +182,8 @@ def test_hold_placed_during_a_fast_call_keeps_the_fetched_record(
     for _ in repeat_until(lambda: one(consumer) is not None, "a record"):
         pass
     handed = []
-    # With an expiry the quiet set is unsettled, so only its identity shows the change.
+    # A hold with an expiry sets ``ledger.settled`` to None, so the fast call can detect
+    # the change only by comparing objects, not partitions.
     upstream.handed = lambda found: (
         handed.extend(found),
         consumer.hold(team.topic, for_=3600),
@@ -290,10 +291,10 @@ def test_last_report_has_no_busy_partition(team, member, monkeypatch):
 
 
 @ONE
-def test_partition_is_busy_before_the_last_check_for_a_hold(
+def test_partition_counts_as_busy_before_the_last_check_for_a_hold(
     team, member, upstream, one
 ):
-    """So a report shows the partition as busy, or the member obeys the reported hold."""
+    """So the member either obeys a new hold, or reports the partition as busy."""
     busy = []
 
     class Looking:
@@ -337,7 +338,7 @@ def stored(consumer, partition):
 
 
 @pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
-def test_few_burst_records_stay_uncommitted_if_the_program_stalls(
+def test_program_that_stalls_during_a_burst_leaves_few_records_uncommitted(
     team, member, monkeypatch, by
 ):
     """The limit also applies to a burst of records within a tenth of a second."""
@@ -517,7 +518,7 @@ def test_failed_request_for_control_topics_leaves_no_client_open(monkeypatch):
 
 @pytest.mark.usefixtures("patient")
 def test_holds_before_an_unreadable_control_record_are_obeyed(team, monkeypatch):
-    """Only the next turn raises the error; the reader then continues after those holds."""
+    """Only the next call of ``turn`` raises; the reader then continues after those holds."""
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     error = KafkaError(KafkaError._BAD_MSG)
     unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
@@ -581,7 +582,7 @@ def test_each_spelling_of_the_offset_store_setting_is_accepted(team, value):
 def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
     team, call, wrong
 ):
-    """Once, each letter of a string was treated as a topic, and no partition was paused."""
+    """Earlier versions took each letter of a string for a topic and paused no partition."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -593,7 +594,7 @@ def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
 @pytest.mark.parametrize("wrong", [5, ""])
 def test_uncallable_callback_is_refused_by_subscribe(team, name, wrong):
-    """confluent-kafka does the same. Once, our member raised only in the first poll."""
+    """confluent-kafka does the same. Our member used to raise only in the first poll."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:

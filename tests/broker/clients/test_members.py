@@ -223,8 +223,8 @@ def test_request_for_the_end_of_a_recreated_holds_topic_returns_none(team, clien
 
 @pytest.mark.contract("G1", "G5", "G9")
 @pytest.mark.usefixtures("patient")
-def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
-    """The reader starts again, as it does after five seconds without a response."""
+def test_control_topic_records_are_read_again_after_a_read_raises(team, client):
+    """A client starts to read again in this way after five seconds without a response."""
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
     topic.begin()
@@ -240,7 +240,7 @@ def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
 
 @pytest.mark.contract("P14", "G9")
 def test_hooks_and_metrics_describe_a_member(team, client):
-    """Metrics that the client cannot provide are absent; counters stay after the close."""
+    """Unavailable metrics are absent; counters keep their values after the close."""
     events = []
     member = client.subscribed(control=team.quick, hooks=[events.append])
     came(member, 20)

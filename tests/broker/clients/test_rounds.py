@@ -1,4 +1,4 @@
-"""Plays rounds of holds on other clients while members join, leave and are killed."""
+"""Tests holds on members with other clients while members join, leave or are killed."""
 
 import random
 import threading
@@ -115,7 +115,7 @@ class Rounds:
         quiet_at, name = time.time(), f"c{number}"
         third = self.member(name)
         wait_for(
-            lambda: self._has_come(name, has_share=number % 4 > 1),
+            lambda: self._has_come(name, must_own=number % 4 > 1),
             "the third member",
             pause=0.1,
         )
@@ -140,10 +140,10 @@ class Rounds:
         )
         return leaked
 
-    def _has_come(self, name, *, has_share):
-        """Return whether a member reports and, if ``has_share`` is set, owns a partition."""
+    def _has_come(self, name, *, must_own):
+        """Return whether a member reports and, if ``must_own`` is set, owns a partition."""
         found = [one for one in self.team.look().members if one.name == name]
-        return any((one.is_listed and one.claimed) or not has_share for one in found)
+        return any((one.is_listed and one.claimed) or not must_own for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
         """Wait until a scope is quiet; after a kill only living members must report it."""
@@ -180,7 +180,7 @@ def test_rounds_of_holds_do_not_leak_lose_or_duplicate_any_record(
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
-            # A member is killed only if all is held: otherwise it would leave
+            # A member is killed only if everything is held: otherwise it would leave
             # uncommitted records.
             is_killed = number % 6 == 5
             killed += is_killed

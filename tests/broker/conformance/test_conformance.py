@@ -42,7 +42,7 @@ def lab_of(kafka_broker, tmp_path_factory):
 
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("client", "case"), sorted(PAIRS))
-def test_client_has_its_known_verdict(client, case, lab_of):
+def test_client_gets_the_recorded_verdict(client, case, lab_of):
     """A regression of our consumer fails the test, and so does a change in kafka-python."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
@@ -51,7 +51,7 @@ def test_client_has_its_known_verdict(client, case, lab_of):
 @pytest.mark.java_brokers
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
-def test_client_has_its_known_verdict_on_a_truncated_log(client, tmp_path):
+def test_client_gets_the_recorded_verdict_on_a_truncated_log(client, tmp_path):
     """The test runs its own broker, which it kills and restarts."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:

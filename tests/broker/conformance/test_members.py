@@ -18,15 +18,15 @@ from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 pytestmark = pytest.mark.real_broker
 
 # Only our consumer on kafka-python can pass its holds on to the next owner, and allows
-# time limits that signals enforce.
+# a signal handler to raise anywhere in a poll.
 ABSENT = dict.fromkeys(
-    ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
+    ("pause-moves-with-its-partition", "time-limit-at-any-point-in-a-poll"),
     Verdict.ABSENT,
 )
 ASKS_WHAT_IS_PAUSED = (
     "paused-returns-only-quiet-partitions",
-    "pausing-the-rest-beside-another-owners-topic",
-    "pausing-the-rest-beside-another-owners-partition",
+    "pausing-the-rest-while-another-owner-pauses-the-topic",
+    "pausing-the-rest-while-another-owner-pauses-a-partition",
     "listener-pauses-the-rest",
 )
 """The cases that call ``paused``, which confluent-kafka lacks."""
@@ -57,7 +57,7 @@ RACES = {("confluent", "paused-topic-recreated-with-more-records")}
 """librdkafka uses the old offsets if it fetches before it notices the new topic."""
 
 BY_DAY = {
-    ("aiokafka", "paused-topic-unsubscribed-and-back"),
+    ("aiokafka", "paused-topic-is-unsubscribed-and-resubscribed"),
     ("aiokafka", "paused-partition-moves-and-returns"),
     ("confluent", "paused-partition-moves-and-returns"),
     ("kafka_python", "paused-partition-moves-and-returns"),

@@ -1,4 +1,4 @@
-"""Makes any kafka-python leak a pause: ``python observed.py BOOTSTRAP``."""
+"""Makes any version of kafka-python lose a pause: ``python observed.py BOOTSTRAP``."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Runs the code blocks in README and on the site's pages."""
+"""Runs the code blocks in the README and on the site's pages."""
 
 import code
 import contextlib
@@ -72,7 +72,7 @@ def test_code_blocks_of_a_page_run(  # noqa: PLR0913, PLR0917 - fixtures
 
 
 @pytest.mark.parametrize("command", STARTED)
-def test_command_in_prose_starts(command):
+def test_command_in_a_sentence_of_a_page_runs(command):
     """The tests run with the extra ``ci``, which includes the extra that the line names."""
     words = shlex.split(command.removeprefix("python -m "))
     ended = ran_python("-m", *words, STARTED[command], cwd=ROOT, timeout=100)

@@ -14,7 +14,7 @@ from tests.harness.worker.lab import Running
 
 pytestmark = pytest.mark.embedded_suffices
 
-RECORDS = 60  # in each partition; to handle them takes some seconds
+RECORDS = 60  # in each partition; handling them takes a few seconds
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Tests an operator's view of groups with either protocol, also if brokers are silent."""
+"""Tests an operator's view of groups with either protocol, even if brokers do not respond."""
 
 import pytest
 from kafka.errors import KafkaTimeoutError

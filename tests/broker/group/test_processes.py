@@ -65,7 +65,7 @@ def test_history_follow_exits_once_its_pipe_is_closed(team):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_stops_history_follow_while_it_blocks_on_a_full_pipe(team, number):
-    """A pager that shows its first page does not read on, so the command's write blocks."""
+    """A pager that shows its first page stops reading, so the command's write blocks."""
     # In JSON each of these letters takes six bytes, so the line does not fit into the
     # pipe.
     owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)

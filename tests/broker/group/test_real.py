@@ -164,7 +164,7 @@ def test_recent_records_of_the_holds_topic_are_not_compacted(team):
 
 
 def wait_until_cleaned(team, scope):
-    """Hold and lift a scope until compaction removes older records; return all others."""
+    """Hold and lift a scope until compaction removes records; return the remaining ones."""
     read = []
 
     def lost(records):

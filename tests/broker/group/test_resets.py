@@ -79,8 +79,8 @@ def test_reset_is_applied_once_to_each_partition_despite_failures(
 @pytest.mark.real_broker
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("time_to_look")
-def test_rounds_detect_members_that_repeat_a_reset_after_the_lift(tmp_path):
-    """A negative control: the members never finish a reset, so each new owner repeats it."""
+def test_judge_detects_members_that_repeat_a_reset_after_the_lift(tmp_path):
+    """Because of a planted fault, members never finish a reset, so new owners repeat it."""
     chance = random.Random(0)  # noqa: S311 - a test draws
     with (
         JavaBroker() as broker,

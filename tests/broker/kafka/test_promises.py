@@ -335,8 +335,8 @@ def _interrupted(*arguments):
 @pytest.mark.contract("P18")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-def test_polls_continue_after_a_call_that_raised_at_any_place(every):
-    """P18: each call raises the handler's exception, and no record is lost or repeated."""
+def test_polls_continue_after_a_signal_handler_raised_at_any_point_of_a_call(every):
+    """P18: the call raises the handler's exception, and no record is lost or repeated."""
     _interrupted("--every", str(every))
 
 

@@ -161,8 +161,8 @@ SCENARIOS = {
     "UnlimitedHoldOver24h": Scenario(
         # The series starts in the 20th hour, and has interruptions.
         fires={ENDLESS: "_x1200 0x100 stale _x60 0x200"},
-        # Three cases: There is no hold. A hold is lifted in its last hour. A younger
-        # hold has become the oldest.
+        # Three cases: There is no hold. A hold is lifted in its last hour. The oldest
+        # hold is lifted, so a newer hold becomes the oldest.
         silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
@@ -279,7 +279,7 @@ def retention_has_passed():
 
 
 def silent_elsewhere():
-    """Yield tests with a held group, and a silent group with that name in another cluster."""
+    """Yield tests with a held group, and a silent group of the same name elsewhere."""
     for other in ('job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"'):
         values = {
             HELD: "1x10",

@@ -131,7 +131,7 @@ def read_all(planned):
     assert counted(planned.batch()) == {0: 5, 1: 5}
 
 
-def test_holds_topic_with_a_deleting_policy_is_refused(planned, operator):
+def test_holds_topic_with_the_cleanup_policy_delete_is_refused(planned, operator):
     unfit = f"unfit-{operator.topic}"
     operator.team.create(unfit, {"cleanup.policy": "delete"})
     planned.start(**{**operator.options(), "holds.topic": unfit})

@@ -1,4 +1,4 @@
-"""Tests that case processes stop with the session, and calls in them with their case."""
+"""Tests that case processes exit with the session, and that calls end with their case."""
 
 import sys
 
@@ -42,7 +42,7 @@ def launch(tmp_path):
     )
 
 
-def test_hanging_process_of_a_case_stops_with_the_session(launch, tmp_path):
+def test_hanging_case_process_exits_with_the_session(launch, tmp_path):
     """When pytest is killed, the process can notice only that its stdin is closed."""
     process = Process(launch, tmp_path / "log")
     process.call("open", {"group": None})

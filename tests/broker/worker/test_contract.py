@@ -121,7 +121,7 @@ def test_backpressure_bounds_kept_records_and_names_its_hold(lab):
     wait_for(
         lambda: not running.worker.stats().running, "the running handlers to finish"
     )
-    assert running.worker.stats().queued  # W10: the worker obeys the hold by ops
+    assert running.worker.stats().queued  # W10: the worker obeys the hold of "ops"
     assert "ops" in {hold.owner for hold in consumer.holds()}
     assert running.worker.stats().done < 400
     consumer.resume(lab.topic, owner="ops")
@@ -133,7 +133,7 @@ def test_backpressure_bounds_kept_records_and_names_its_hold(lab):
 
 @pytest.mark.contract("W2")
 def test_handler_slower_than_max_poll_interval_does_not_evict_the_worker(lab):
-    """While the handler runs, a stock member that does not poll either is evicted."""
+    """kafka-python's own consumer is evicted if it does not poll for as long."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     gate = Gate()
@@ -184,7 +184,7 @@ def test_signal_handler_stops_a_waiting_pump(lab):
     assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
 
 
-def test_worker_that_cannot_handle_its_signals_stays_new(lab):
+def test_worker_that_cannot_handle_a_signal_does_not_start(lab):
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), Gate())
     before = signal.getsignal(signal.SIGTERM)

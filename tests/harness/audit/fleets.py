@@ -4,13 +4,13 @@ Reads tables of fleets; a fleet has a line for each journal and an expected verd
 The first line of a block has the fleet's name, optional settings for the judge in
 brackets, and the expected verdict on the fleet. Each further line describes a process:
 its name, its group after ``/`` if that is not ``g``, its start time after ``@``, and
-its steps. A step is a verb with its values. The verb is a method of
+its steps. A step is a verb and its arguments. The verb is a method of
 :class:`MemberJournal`, unless :func:`_do` gives the verb another meaning. ``g2`` is the
 generation, ``@2000`` a time; ``e`` writes any other entry.
 
 ``fleets.txt`` has a fleet for each way to break each promise, named after the check
-that detects it, and fleets that keep all promises. The judge treats a fleet as drained
-if its name begins with ``drained``.
+that detects it, and fleets that keep all promises. A fleet whose name begins with
+``drained`` is judged with and without the setting ``is_drained``.
 """
 
 import json
@@ -134,7 +134,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
 
 
 def fleets_in(path, **words):
-    """Return the fleets in a table; ``words`` maps each abbreviation to its full steps."""
+    """Return the fleets in a table; ``words`` maps abbreviations to the steps they mean."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
         text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)

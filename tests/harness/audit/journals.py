@@ -19,7 +19,7 @@ class MemberJournal:
         self.ahead = 0.0  # seconds by which the broker's clock is ahead at the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
-        self.written_ahead = 0.0  # seconds by which it is ahead at deliveries
+        self.written_ahead = 0.0  # the broker clock's lead in seconds at deliveries
         self._calls = 0
         self._polling = None
 
@@ -148,7 +148,7 @@ class Operator(MemberJournal):
         return self
 
     def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
-        """Reset the group to an offset during a hold, from ``start`` to ``end``."""
+        """Reset the group to an offset; the hold lasts from ``start`` to ``end``."""
         target = "g", f"operator:{owner}", tp, offset
         self.targets.setdefault(target, []).append((start, end))
         return self

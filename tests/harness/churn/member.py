@@ -1,4 +1,4 @@
-"""Defines the programs that consume in a churn: they poll, iterate or run a Worker."""
+"""Defines the programs that members run: they poll, iterate or run a Worker."""
 
 from collections import deque
 from functools import partial
@@ -14,7 +14,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import Lifetime, Worker
 from tests.harness.scopes import short
 
-_STEP = 20.0  # seconds of a nap between two checks whether to stop
+_STEP = 20.0  # seconds to sleep between two checks for a stop
 _AT_ONCE = 25  # maximum number of records between two checks for other work
 
 
@@ -138,7 +138,7 @@ class Member:
             self.book.log(f"{type(error).__name__}: {scope}")
 
     def nap(self, seconds):
-        """Do nothing for this many seconds, or until the churn is over."""
+        """Do nothing for this many seconds, or until the run ends or becomes calm."""
         self.book.log(f"naps for {seconds:.0f} s")
         end = self.host.now + seconds
         while self.host.now < end and not (self.is_calm or self.is_over):
@@ -191,7 +191,7 @@ class Member:
                 self.book.sought(tp, to)
 
     def commit(self, kind):
-        """Commit the delivered records, synchronously or not, or the offsets in the book."""
+        """Commit the delivered records, asynchronously or not, or commit explicit offsets."""
         offsets = {
             tp: OffsetAndMetadata(one.next, "", -1)
             for tp, one in self.book.owned.items()

@@ -5,10 +5,10 @@ from math import inf
 
 class Nemesis:
     """
-    Draws the events of a churn; a subclass for each world carries them out.
+    Draws random calls and faults; a subclass for each world carries them out.
 
     In the simulated world all seconds are virtual. Each method in ``weights()`` carries
-    out one event.
+    out one call or fault.
 
     Attributes:
         rng: the generator of all random draws.

@@ -46,7 +46,7 @@ def fill_in(page, **fields):
 
 
 def shoot(page, name):
-    """Take a screenshot of the page if the environment variable for their folder is set."""
+    """Take a screenshot of the page if an environment variable names a folder for it."""
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 

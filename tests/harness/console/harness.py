@@ -94,13 +94,13 @@ class Console:
             return client.post(path, json=body)
 
     def plan(self, **fields):
-        """Send holds that the console refuses without an agreement; return the preview."""
+        """Send holds that need a confirmation, without it; return the console's preview."""
         refused = self.post("/place", **fields)
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
         return refused.json()["preview"]
 
     def pause(self, **fields):
-        """Place holds; if the console requires an agreement, agree to the plan."""
+        """Place holds; if the console asks for confirmation, confirm the plan."""
         answer = self.post("/place", **fields)
         if answer.status_code != HTTPStatus.CONFLICT:
             return answer
@@ -234,15 +234,14 @@ def until_settled(served, group, members, reporting):
     wait_for(is_settled, "the group")
 
 
-# A console without a broker, which shows a given snapshot and keeps the changes it
-# should write.
+# A console without a broker, which shows a given snapshot and stores changes in a list.
 
 FREE, HELD, ALARMED = "group-004", "group-005", "group-050"
 
 
 @define
 class Writer:
-    """A substitute for the console's connection that keeps the changes it should write."""
+    """A substitute for the console's connection, which only stores changes in a list."""
 
     still: StaticFollower
     settings: Control = field(factory=Control)

@@ -1,5 +1,5 @@
 """
-Finds the code blocks in README and ``docs``, and the tests that run them.
+Finds the code blocks in the README and ``docs``, and the tests that run them.
 
 The module also finds commands in prose.
 """

@@ -29,7 +29,7 @@ _HOLD_MORE = 3.0  # extra seconds for a call during a rebalance
 
 class Loop:
     """
-    An event loop on a thread; its exit fails if a task or an unhandled error is left.
+    Runs an event loop on a thread; on exit no task and no unhandled error may remain.
 
     Attributes:
         complaints: the errors that no task of the loop has handled.

@@ -77,8 +77,8 @@ class BlockingConsumer(Blocking):
         """
         Return the records of ``poll`` and ``consume``, called alternately; skip errors.
 
-        Without ``max_records`` the method makes only one call, so its records are in
-        hand when it returns.
+        Without ``max_records`` the method makes only one call, because the next call
+        would tell the client that the program has processed the records of the first.
         """
         seconds, most = timeout_ms / 1000, max_records or 1
         if next(self._turns) % 2 and max_records is None:

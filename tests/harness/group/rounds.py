@@ -168,7 +168,7 @@ class Rounds:
         while len(self._members) > MEMBERS:
             self._leave()
 
-    def came(self):
+    def arrived(self):
         """Return how many times each record was delivered, by partition and offset."""
         return Counter(
             (TopicPartition(topic, partition), offset)
@@ -294,8 +294,8 @@ class Rounds:
         self._fail(self._chance.choice(["nothing", "join", "leave", "kill"]), None)
         self._replace()
         faults = self._wait_until_moved()
-        if self.came() != self._expected:
-            faults.append(f"came while held: {self.came() - self._expected}")
+        if self.arrived() != self._expected:
+            faults.append(f"came while held: {self.arrived() - self._expected}")
         if not self._has_committed(targets):
             faults.append(f"committed {self.committed()}, not {targets}")
         return faults
@@ -364,14 +364,14 @@ class Rounds:
         )
         self._expected += expected
         try:
-            wait_for(lambda: self.came() >= self._expected, "all came", pause=0.2)
+            wait_for(lambda: self.arrived() >= self._expected, "all came", pause=0.2)
             wait_for(lambda: self.committed() == self._ends, "all committed", pause=0.2)
         except Exception as error:  # noqa: BLE001 - a round reports every error as a breach
-            return [f"{error}: {self._expected - self.came()}; {self.committed()}"]
+            return [f"{error}: {self._expected - self.arrived()}; {self.committed()}"]
         return []
 
     def _judge_more(self):
-        more = self.came() - self._expected
+        more = self.arrived() - self._expected
         self._expected += more
         return [f"came twice: {more}"] if more else []
 

@@ -33,8 +33,8 @@ class Team:
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
         self.topic = topic or f"orders-{uuid4().hex[:8]}"
-        # A simulation does not hurry, because a wait costs nothing there, but each
-        # fetch costs CPU.
+        # In a simulation fetches wait as long as by default, because a wait takes no
+        # real time, but each fetch takes CPU time.
         is_hurried = not self.is_real and world() is None
         self.settings = Control.prefixed(
             f"{self.group}_",

@@ -122,7 +122,7 @@ class LedgerLab:
         Change the assignment to each of these in turn, all within one ``poll``.
 
         Returns:
-            The partitions that were quiet after each change.
+            For each change, the partitions that were quiet after it.
         """
         self.ledger.begin_call()
         seen = []

@@ -28,7 +28,7 @@ OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
 PARTITIONS = 2
 FEWEST = 20
-"""The minimum number of places in a call that waits."""
+"""The minimum number of interruption points in a call that waits."""
 LIMIT = 20
 """The seconds after which a call is considered to hang."""
 
@@ -71,7 +71,7 @@ class Reading:
             break
 
     def read_all(self, place):
-        """Read the remaining records; check that every record came once and in order."""
+        """Read the remaining records; check that all arrived exactly once and in order."""
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         while any(len(got) < self.written for got in self.got.values()):
             self.poll()
@@ -85,14 +85,14 @@ class Reading:
 
 
 def everywhere(reading, call, every):
-    """Repeat a call and raise at a different place each time, even in Python's own waits."""
+    """Repeat a call and raise at a different point each time, even in Python's own waits."""
     main = threading.main_thread()
     interrupts = Interrupts(
         (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main
     )
     for at in itertools.count(step=every):
         faulthandler.dump_traceback_later(LIMIT, exit=True)
-        has_come = interrupts.at(at, call)  # the call waits, as all records are read
+        has_come = interrupts.at(at, call)  # the call waits: all records have been read
         reading.write()
         reading.read_all(interrupts.place)
         if not has_come:

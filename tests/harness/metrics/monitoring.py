@@ -46,6 +46,6 @@ def queries():
 
 
 def filled(query, interval="10s"):
-    """Return a dashboard query with its variables replaced, as Grafana would do it."""
+    """Return a dashboard query with its variables replaced, as in Grafana."""
     query = query.replace("$__rate_interval", interval)
     return re.sub(r"\$(console|group|instance)", ".*", query)

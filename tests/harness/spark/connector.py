@@ -3,10 +3,11 @@ Downloads Spark's Kafka connector and Delta with Maven, for each tested version.
 
 ``python -m tests.harness.spark.connector`` downloads the jars for the installed
 pyspark, once for each user, and prints their folders. ``--turn`` only prints the
-version of Spark that should be tested. This version depends on the day of the last
-commit, so that all versions take turns, while a given commit is always tested with the
-same version. ``--all`` prints all tested versions, newest first. ``--newest`` prints
-the newest tested version, which may be older than the newest version that pip finds.
+version of Spark with which the last commit is tested. This version depends on the day
+of the commit, so that all versions take turns, while a given commit is always tested
+with the same version. ``--all`` prints all tested versions, newest first. ``--newest``
+prints the newest tested version, which may be older than the newest version that pip
+finds.
 """
 
 import subprocess
@@ -86,7 +87,7 @@ def newest():
 
 
 def turn():
-    """Return the version of Spark with which the last commit is tested."""
+    """Return the version of Spark whose turn it is on the day of the last commit."""
     command = ["git", "log", "-1", "--format=%ct"]
     shown = subprocess.run(  # noqa: S603  our own command line
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True

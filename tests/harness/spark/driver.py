@@ -62,7 +62,7 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": (
         "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),
-    "spark.databricks.delta.snapshotPartitions": "2",  # suits two cores, little data
+    "spark.databricks.delta.snapshotPartitions": "2",  # enough for two cores and little data
 }
 
 

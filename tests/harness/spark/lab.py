@@ -50,7 +50,7 @@ class Undecided(Exception):  # noqa: N818 - no error
 
 
 def asked(bridge, question, **facts):
-    """Send the controller a request as the shim does; raise unless it decides."""
+    """Send the controller a request as the shim does; raise if it does not consent."""
     about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
     text = bridge.apply(question, urlencode({**about, **facts}))
     assert text.startswith(f"{urlencode(about)}&verdict=")
@@ -154,8 +154,8 @@ class DeciderLab:
         """
         Plan a batch; ``end`` is the end that the source's own limit has set.
 
-        ``between`` is called between the two requests that a limiter with a minimum
-        sends.
+        If ``between`` is given, Spark's limit has a minimum; ``between`` is called
+        between the two requests that such a batch needs.
         """
         limit = "none" if end is None else "maximum"
         planned = {

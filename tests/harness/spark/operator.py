@@ -52,7 +52,7 @@ class Operator:
         return judged(found, evolve(control, spans=older), self.group)
 
     def obeying(self, code):
-        """Return a page's code with this operator's topic and group."""
+        """Return a page's code with this operator's topic and group inserted."""
         topic = f'option("holds.topic", "{self.topic}")'
         known = 'option("holds.control", "true")'
         code = code.replace(known, f"{known}.{topic}")

@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(config, items):
     Skip the Spark tests if a requirement is missing; the reason names the requirement.
 
     A test that needs a newer Spark than the installed one is deselected. It runs on the
-    days on which such a version has its turn.
+    days on which CI tests such a version.
     """
     _leave_out(config, items)
     marked = [item for item in items if item.get_closest_marker("spark")]

@@ -12,7 +12,7 @@ def rows(folder):
 
 
 def delta_rows(folder):
-    """Count how often a Delta table has each (topic, partition, offset), by its log."""
+    """Count how often a Delta table contains each (topic, partition, offset)."""
     there = set()
     for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in entry.read_text().splitlines():
@@ -25,7 +25,7 @@ def delta_rows(folder):
 
 
 def folder_rows(folder):
-    """Count how often the folders that Spark has completed have each record."""
+    """Count how often each record occurs in the folders that Spark has completed."""
     whole = [one.parent for one in folder.glob("*/_SUCCESS")]
     return _rows_of(file for one in whole for file in one.glob("*.parquet"))
 

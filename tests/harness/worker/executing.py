@@ -75,7 +75,7 @@ class CountingDecisions(Decisions):
 
 class ExecutorFixture(Desk):
     """
-    A :class:`Desk` that runs handlers as a worker does; the test calls each turn.
+    Runs handlers as a worker does; the test calls each turn of the worker's decisions.
 
     Attributes:
         runner: the executor of the handlers.

@@ -4,8 +4,9 @@ Runs kafka-python's own consumer tests with our classes in place of four of its 
 ``python -m tests.system.contract.upstream --source DIR`` needs pytest-mock, and a
 checkout of the tag nearest to the installed version. With ``--kafka java`` the program
 also runs upstream's consumer integration tests. For comparison, ``--stock`` runs the
-same tests with kafka-python's own classes. The program prints JSON. It fails unless
-exactly the tests fail that promise P13 excepts.
+same tests with kafka-python's own classes. The program prints JSON. It exits with 0
+only if the failing tests are exactly those that promise P13 excepts; with ``--stock``
+no test may fail.
 """
 
 import argparse
@@ -56,8 +57,8 @@ LIMIT = 900
 def main():
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
-        # Only the tests are copied, because beside upstream's package they would test
-        # that checkout.
+        # Only the tests are copied. Next to the checkout's package they would import that
+        # package instead of the installed one.
         shutil.copytree(options.source / "test", Path(folder, "test"))
         reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
         if options.kafka:

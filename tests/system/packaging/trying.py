@@ -2,7 +2,7 @@
 Tries out a wheel that is installed without extras; the arguments are WHEEL and PYTHON.
 
 PYTHON is the interpreter of an environment with only the wheel and its dependencies.
-The wheel includes the embedded broker that README's example starts.
+The wheel includes the embedded broker that the README's example starts.
 """
 
 import os
@@ -20,7 +20,7 @@ LIMIT = 60.0
 
 
 def example():
-    """Return README's first example."""
+    """Return the README's first example."""
     found = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
@@ -37,7 +37,7 @@ def main(wheel, python):
             subprocess.run(  # noqa: S603 - our own command line
                 [python, "-I", "-c", code], check=True, timeout=LIMIT, cwd=elsewhere
             )
-    sys.stdout.write("README's example runs from the wheel\n")
+    sys.stdout.write("the README's example runs from the wheel\n")
 
 
 if __name__ == "__main__":

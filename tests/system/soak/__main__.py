@@ -1,5 +1,5 @@
 """
-Runs a churn with faults on any client that has kafka-python's methods.
+Runs a soak test with random faults on any client that has kafka-python's methods.
 
 The exit status is 0 for a clean run, 1 for violations, and 2 if a check could not be
 judged.

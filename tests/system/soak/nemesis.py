@@ -28,7 +28,7 @@ _WIDE_SCOPES = {
     **dict.fromkeys(("re:soak-.*", "re:soak-(orders|returns)", "re:.*-audit"), 1.3),
     "@all": 2.0,
 }
-_SHARE_OF_PARTITIONS = 0.4  # among all scopes that are drawn
+_SHARE_OF_PARTITIONS = 0.4  # the share of random scopes that are single partitions
 
 
 class MemberProcess:
@@ -63,7 +63,7 @@ class MemberProcess:
 
 class SoakNemesis(Nemesis):
     """
-    A churn of real processes; leaving the context manager kills them.
+    Disturbs a group of real processes; leaving the context manager kills them.
 
     Only one thread may use the object.
 

@@ -81,8 +81,8 @@ def _left_after(cluster, limit):
 
     Args:
         cluster: the brokers.
-        limit: the longest time without progress, in seconds. Progress extends the wait,
-            because a backlog on a slow machine is not a loss.
+        limit: the longest time without progress, in seconds. Each sign of progress
+            restarts this time, because a backlog on a slow machine is not a loss.
 
     Returns:
         The number of missing records by partition. The result is empty if all records

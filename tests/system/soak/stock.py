@@ -10,10 +10,10 @@ from tests.harness.scopes import covers
 
 class StockConsumer(ConsumerRebalanceListener):
     """
-    A stock consumer, as a program uses it that keeps its own list of holds.
+    kafka-python's consumer in a program that keeps its own list of holds.
 
     A hold pauses the partitions that are assigned when it is placed. A resume skips the
-    partitions that another hold on the list covers. Partitions that are assigned later
+    partitions that another hold in this list covers. Partitions that are assigned later
     are not paused.
     """
 

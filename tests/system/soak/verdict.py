@@ -20,7 +20,7 @@ def write_history(settings, bootstrap):
     where = ("--bootstrap", bootstrap, "-o", "json")
     ended = ran(*command("history", *where), timeout=_LIMIT, check=True)
     # The broker's time is known only from records, and the stopped operator writes no
-    # more records. The history is therefore valid without an end.
+    # more records. The history therefore counts as complete up to any time.
     document = {**json.loads(ended.stdout), "until": math.inf}
     settings.history.write_text(json.dumps(document))
 

@@ -1,7 +1,7 @@
 """
 Stops a Spark session while a stream is idle: ``python -m tests.system.spark.stopping``.
 
-Before the stop, a decision hangs during some triggers. The program prints the results.
+Before the stop, decisions block for several triggers. The program prints the results.
 """
 
 import sys
@@ -15,7 +15,7 @@ _TRIGGERS = 20
 
 
 def main(bootstrap, topic):
-    """Run a stream, let it hang, stop the session, and start another session in the JVM."""
+    """Run a stream, block it, stop the session, and start another session in the JVM."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 

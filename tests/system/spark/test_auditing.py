@@ -49,7 +49,7 @@ def fleets(folder):
 
 
 def drawn(chance):
-    """Return a random fleet whose members use three partitions, correctly or not."""
+    """Return journals of members that make random calls, and may break promises."""
     tps = [f"orders:{number}" for number in range(3)]
     fleet = [MemberJournal(name, at=1000 + chance.random()) for name in "ab"]
     at = dict.fromkeys(tps, 0)
@@ -91,7 +91,7 @@ def test_audit_on_spark_gives_the_rows_of_an_audit_in_one_process(tmp_path, spar
     assert len(at_random) > 10, "random fleets also break promises"
 
 
-def test_audit_on_spark_treats_parts_copies_and_broken_journals_as_one_process_does(
+def test_audit_on_spark_treats_parts_copies_and_broken_journals_as_the_plain_audit(
     tmp_path, spark
 ):
     """The audit names the unreadable journals, and judges all others."""
@@ -244,7 +244,7 @@ def test_examples_for_the_audit_on_spark_print_the_pages_output(
 def test_executors_run_the_programs_python_only_if_it_is_set(
     tmp_path, *, is_python_set
 ):
-    """Without the page's setting PATH's python3 runs; an error names a package it lacks."""
+    """Without the page's setting PATH's python3 runs; an error names its missing package."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))

@@ -31,7 +31,7 @@ def server(quick, tmp_path_factory):  # noqa: ARG001 - must precede the JVM
 
 @pytest.fixture
 def far(server, kafka_broker, tmp_path):
-    """Yield a lake whose session is a client of the server."""
+    """Yield a :class:`Lake` whose session is a client of the Spark Connect server."""
     made = Lake(server.session(), kafka_broker, tmp_path, partitions=2)
     yield made
     for query in made.spark.streams.active:
@@ -230,7 +230,7 @@ def kill_in_batches(server, lakes, **given):
     """
     Run queries until each has finished a batch and has begun another; kill the server.
 
-    The function returns the number of queries that were running a batch at the kill.
+    Return the number of queries that were running a batch when the server was killed.
     """
     before = {lake: batches(lake)[1] for lake in lakes}
     queries = KeptQueries(lakes, trigger={"processingTime": "0 seconds"}, **given)

@@ -48,7 +48,7 @@ def follow(spark, operator, timeout=10.0, **properties):
 
 @pytest.mark.contract("S1")
 def test_every_plan_obeys_all_acknowledged_holds_and_lifts(following, operator):
-    """S1: the test places and lifts a hold 100 times, and each next plan obeys the change."""
+    """S1: the test places and lifts a hold 100 times, and the next plan obeys each change."""
     for _ in range(100):
         operator.hold("orders")
         assert following.current_holds().covers(("orders", 0))

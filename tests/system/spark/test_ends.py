@@ -68,8 +68,8 @@ def test_missing_control_topics_fail_a_finite_run(lake):
 
 
 @pytest.mark.nightly
-def test_hanging_decision_fails_a_finite_run(lake, controller, monkeypatch):
-    """S4: if Python does not return a decision in time, there is no decision."""
+def test_finite_run_fails_if_a_decision_hangs(lake, controller, monkeypatch):
+    """S4: a decision that Python does not return in time counts as no decision."""
     from threading import Event  # noqa: PLC0415  near its use
 
     go = Event()

@@ -254,7 +254,7 @@ def test_streams_that_fail_to_open_leave_neither_streams_nor_threads(lake, contr
 @pytest.mark.nightly
 def test_stopped_session_leaves_no_stream_and_logs_each_state_once(lake):
     """
-    Before the stop, the session's process lets a decision hang for twenty triggers.
+    Before the stop, the session's process blocks decisions for twenty triggers.
 
     A query that is stopped while it is planned is not reported as held.
     """

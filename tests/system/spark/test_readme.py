@@ -71,7 +71,7 @@ def test_archive_example_refuses_a_second_checkpoint_for_its_folder(lake, operat
 
 
 @pytest.mark.nightly
-def test_failed_batches_example_holds_the_partition_and_the_query_runs_on(
+def test_failed_batches_example_holds_the_partition_and_the_query_keeps_running(
     lake, controller
 ):
     """

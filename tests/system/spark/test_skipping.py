@@ -161,7 +161,7 @@ def test_progress_group_with_commits_of_others_is_refused(lake):
 
 @pytest.mark.contract("S7")
 @pytest.mark.nightly
-def test_progress_group_with_later_members_is_not_overwritten_and_no_batch_fails(
+def test_progress_group_that_a_member_joins_is_not_overwritten_and_no_batch_fails(
     lake, events
 ):
     """Kafka refuses the commits; one event reports the refusal, and the stream retries."""

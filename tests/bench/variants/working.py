@@ -5,7 +5,7 @@ import threading
 import time
 
 from safeconsumer.worker import Limits, Worker
-from tests.bench.arms.consumers import BOUND, make, poll_until
+from tests.bench.variants.consumers import BOUND, make, poll_until
 
 
 def nothing(_record, _context=None):
@@ -24,7 +24,7 @@ class Working:
     A run stops after this many ``records``, or after two minutes.
     """
 
-    def __init__(  # noqa: PLR0913 - a measurement has so many settings
+    def __init__(  # noqa: PLR0913 - a measurement has many settings
         self,
         *,
         mode,

@@ -9,8 +9,8 @@ import resource
 import time
 from typing import Any, NamedTuple
 
-from tests.bench.arms.consumers import make
 from tests.bench.memory import peak_mb, resident_mb
+from tests.bench.variants.consumers import make
 
 _BOUND = 120.0
 _CHUNK = 2_000  # records to iterate over before the clock is read again
@@ -66,7 +66,7 @@ class Setup(NamedTuple):
 
     @property
     def look(self):
-        """Return a function that looks at the records of a batch."""
+        """Return a function that accesses the fields of each record in a batch."""
         return _look_at_headers if self.has_headers else _look
 
     @property
@@ -82,12 +82,13 @@ def client_of(setup):
     """
     Return the client that the settings name.
 
+    The client's attribute ``every`` lists its partitions, for ``pause`` and ``resume``.
     Each client has these methods: ``owned`` returns the number of its partitions.
     ``poll`` returns values. ``read`` reads from the start, up to a number of records or
-    a time, and looks at the key, value and offset of each record. ``take`` makes one
-    call. ``rest`` stops fetching. ``pause`` and ``resume`` accept partitions from
-    ``every``. ``within`` makes a call in the way in which an application of the client
-    would. ``close`` closes the client.
+    a time, and accesses the key, value and offset of each record. ``take`` does the same
+    from the current position, with one poll or by iterating. ``rest`` stops fetching.
+    ``within`` makes a call in the way in which an application of the client would.
+    ``close`` closes the client.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -407,7 +408,7 @@ def _look_at_texts(batch):
     return len(batch)
 
 
-# ---------------------------------------------------------------- the arm
+# ---------------------------------------------------------------- the reader
 
 
 class Reader:
@@ -474,7 +475,7 @@ class Reader:
             resumes of one partition took.
         """
         client = self._client
-        # The toggles come first, while no other thread needs the interpreter.
+        # Measure the toggles first, while no other thread needs the interpreter.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)
@@ -506,12 +507,13 @@ class Reader:
 
     def follow(self, records):
         """
-        Consume this many records; each value is the time of the record's production.
+        Consume this many records, each of which has the time of its production as value.
 
         Returns:
-            For each record, the seconds from production to delivery. Also the CPU time,
-            the number of system calls that made a thread wait, and the number of polls,
-            each per record and without the first record.
+            ``delays``: for each record, the seconds from production to delivery.
+            ``cpu``, ``waits`` and ``polls``: the CPU time, the number of system calls
+            that made a thread wait, and the number of polls. These three values are per
+            record, and do not include the first record.
         """
         delays = []
         self._polls, began = 0, None

@@ -1,4 +1,4 @@
-"""Runs one arm of a measurement; reads steps from stdin and writes results to stdout."""
+"""Runs one variant of a benchmark: reads steps from stdin, writes results to stdout."""
 
 import gc
 import importlib
@@ -7,9 +7,9 @@ import os
 import sys
 import traceback
 
-# The program imports only the module that its arm needs, because every other module
+# The program imports only the module that its variant needs, because every other module
 # would add to the measured memory.
-_ARMS = {
+_VARIANTS = {
     "reader": ("clients", "Reader"),
     "working": ("working", "Working"),
 }
@@ -25,31 +25,31 @@ def _private_stdout():
 
 
 def _made(name, settings):
-    module, kind = _ARMS[name]
-    return getattr(importlib.import_module(f"tests.bench.arms.{module}"), kind)(
+    module, kind = _VARIANTS[name]
+    return getattr(importlib.import_module(f"tests.bench.variants.{module}"), kind)(
         **settings
     )
 
 
 def main():
-    """Make the arm that the first line names; perform the step that each later line names."""
+    """Create the variant that the first line names; perform the step in each later line."""
     answers = _private_stdout()
-    arm = None
+    variant = None
     try:
         for line in sys.stdin:
             request = json.loads(line)
             try:
-                if arm is None:
-                    arm, result = _made(request["arm"], request["with"]), {}
+                if variant is None:
+                    variant, result = _made(request["variant"], request["with"]), {}
                 else:
                     gc.collect()
-                    result = getattr(arm, request["step"])(**request["with"])
+                    result = getattr(variant, request["step"])(**request["with"])
             except Exception:  # noqa: BLE001 - the answer reports it
                 result = {"error": traceback.format_exc()}
             answers.write(json.dumps(result) + "\n")
     finally:
-        if arm is not None:
-            arm.close()
+        if variant is not None:
+            variant.close()
 
 
 if __name__ == "__main__":
