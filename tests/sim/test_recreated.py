@@ -460,6 +460,87 @@ def test_late_response_does_not_prove_that_a_held_topic_still_exists(lab, api, a
     assert reader.recreations() == [(tp, OLD, "earliest")]
 
 
+def metadata_from_before(lab, reader, records):
+    """Hold and recreate the topic; withhold the metadata response of the old topic."""
+    late = lab.cluster.fail("Metadata", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    recreate(lab, records)
+    reader.is_silent(seconds=3)
+    return late
+
+
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_fetch_after_a_hold_waits_for_metadata_requested_after_the_hold(lab):
+    """The response to an earlier request arrives during the wait."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, metadata_max_age_ms=1000)
+    reader.take(OLD)
+    late = metadata_from_before(lab, reader, 25)
+    reader.consumer.resume("t")
+    reader.poll(0.1)
+    late.end()
+    reader.reads_new(25, OLD)
+    assert reader.recreations() == [(tp, OLD, "earliest")]
+
+
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_commit_of_a_held_partition_waits_for_metadata_requested_after_the_call(lab):
+    """The response to an earlier request arrives during the wait."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, metadata_max_age_ms=1000)
+    reader.take(OLD)
+    late = metadata_from_before(lab, reader, 25)
+    lab.world.call_later(0.1, late.end)
+    reader.consumer.commit()
+    assert lab.committed(tp) is None
+    reader.poll()
+    assert reader.recreations() == [(tp, OLD, "earliest")]
+
+
+@pytest.mark.contract("P21", "P8")
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_late_metadata_of_a_second_topic_does_not_hide_the_third(lab):
+    """The response with the second id arrives five seconds after the third creation."""
+    lab.topic("t", records=OLD)
+    reader = subscribed(lab, metadata_max_age_ms=10_000)
+    reader.take(OLD)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    recreate(lab, 5)
+    late = lab.cluster.fail("Metadata", is_held=True)
+    reader.until(lambda: late.kept)
+    recreate(lab, 25)
+    reader.is_silent(seconds=5)
+    late.end()
+    reader.poll(0.02)
+    reader.consumer.resume("t")
+    reader.until(lambda: len(reader.log) >= OLD + 25)
+    reader.is_silent(seconds=30)
+    assert reader.values(OLD) == [*range(100, 125)]
+
+
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_overdue_fetch_does_not_prove_that_the_topic_exists(lab):
+    """The response to the fetch was written, but does not arrive."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, metadata_max_age_ms=10**9)
+    reader.take(OLD)
+    reader.until(lambda: is_named(reader, tp))
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    recreate(lab, 25)
+    reader.is_silent(seconds=8)
+    reader.consumer.commit()
+    assert lab.committed(tp) is None
+    late.end()
+    reader.consumer.resume("t")
+    reader.reads_new(25, OLD)
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""

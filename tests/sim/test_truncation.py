@@ -5,6 +5,7 @@ from kafka.errors import LogTruncationError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.events.consumer import LogTruncated, PositionOutOfRange
+from safeconsumer.testing import _protocol
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Watching, both_protocols, both_ways
@@ -186,6 +187,33 @@ def test_clean_election_does_not_move_a_position(lab):
     lab.append(tp, 5)
     second.reads(tp, range(END + 5, END + 10))
     assert second.moves() == []
+
+
+# ------------------------------------------------------------ late responses
+
+
+@pytest.mark.parametrize("fetch", [11, 12], ids=["Kafka-2.6", "Kafka-2.7"])
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_response_of_an_earlier_leader_does_not_validate_a_held_position(
+    lab, monkeypatch, fetch
+):
+    """Brokers before Kafka 2.7 do not report a diverging log in the response to a fetch."""
+    monkeypatch.setitem(_protocol._NEWEST, "Fetch", fetch)
+    (tp,) = lab.topic("t", records=END)
+    reader = Member(lab, metadata_max_age_ms=1000)
+    reader.take(END)
+    late = lab.cluster.fail("OffsetForLeaderEpoch", is_held=True, count=1)
+    reader.consumer.pause(tp)
+    lab.cluster.lead("t", 0, lab.cluster.log("t", 0).leader)
+    reader.until(lambda: late.kept)
+    truncate(lab, tp)
+    reader.is_silent(seconds=3)
+    late.end()
+    reader.is_silent()
+    assert reader.consumer.position(tp) == TRUNCATION
+    reader.consumer.resume(tp)
+    reader.reads_new(END)
+    assert reader.moves() == [(tp, END, TRUNCATION)]
 
 
 # ------------------------------------------------------------ without OffsetForLeaderEpoch

@@ -15,6 +15,8 @@ from kafka.errors import (
 from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.network import new_future
+
 _UNKNOWN = UnknownTopicOrPartitionError.errno
 # Errors that must reach the program; upstream raises them.
 _FINAL = {TopicAuthorizationFailedError.errno, InvalidTopicError.errno}
@@ -44,6 +46,8 @@ class PauseSafeCluster(ClusterMetadata):
     _answered_topics: frozenset[str] | None = frozenset()
     # The topics that were unknown in the last response, but not in the one before.
     _missing_once: frozenset[str] = frozenset()
+    # The futures of request_newer() that are not done, each with the time of its call.
+    _awaited: tuple[tuple[float, Any], ...] = ()
 
     version: int = 0
     """
@@ -72,8 +76,20 @@ class PauseSafeCluster(ClusterMetadata):
         self._requested_topics, self._asked_at = self._wanted(), time.monotonic()
         return super().metadata_request()
 
+    def request_newer(self) -> Any:  # noqa: ANN401 - upstream's future
+        """
+        Request metadata; return a future for the response to a request sent after now.
+
+        The future of upstream's ``request_update`` is done with the next response, even
+        if that response was written before the call.
+        """
+        future = new_future(self._manager._net)
+        self._awaited += ((time.monotonic(), future),)
+        self.request_update()
+        return future
+
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
-        """Apply a response; send another request if topics are missing or were added."""
+        """Apply a response; send another request if it is incomplete or out of date."""
         ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         is_older = False
@@ -82,6 +98,7 @@ class PauseSafeCluster(ClusterMetadata):
         finally:  # upstream raises if it is not authorized to read a topic
             if self.on_ids is not None:
                 is_older = self.on_ids(ids, self._asked_at)
+            is_older |= self._end_waits()
         self.version += 1
         self._answered_topics = self._requested_topics
         self.on_answer(is_of_all=self._answered_topics is None)
@@ -90,6 +107,15 @@ class PauseSafeCluster(ClusterMetadata):
         is_older |= asked is not None and (wanted is None or not wanted <= asked)
         if is_kept or is_older:
             self.request_update()
+
+    def _end_waits(self) -> bool:
+        # Returns whether a wait needs the response to another request.
+        awaited, asked_at = self._awaited, self._asked_at
+        self._awaited = tuple(one for one in awaited if one[0] > asked_at)
+        for since, future in awaited:
+            if since <= asked_at:
+                future.success(self)
+        return bool(self._awaited)
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
         # Keeps known topics that the response lacks. Only topics with an id are kept,

@@ -19,7 +19,12 @@ from safeconsumer import events
 from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.network import await_for, new_future
 from safeconsumer._kafka.pausing.buffer import Buffer, Buffers, Purged, drop_answer
-from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, belongs_to
+from safeconsumer._kafka.pausing.stamps import (
+    Stamped,
+    StampedOffsets,
+    StampedPositions,
+    belongs_to,
+)
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
@@ -631,10 +636,13 @@ class PauseSafeFetcher(Fetcher):
         # A broker that does not support this request cannot report that a log was
         # truncated. Upstream would repeat the request forever and fetch no records;
         # Java's client continues to read.
+        asked = StampedPositions(
+            partitions_to_positions, self._subscriptions.assignment, self._leader_epoch
+        )
         try:
             truncations: dict[TopicPartition, Any]
             truncations = await super()._send_offset_for_leader_epoch_request(
-                node_id, partitions_to_positions
+                node_id, asked
             )
         except kafka_errors.IncompatibleBrokerVersion:
             with self._subscriptions._lock:
@@ -648,9 +656,18 @@ class PauseSafeFetcher(Fetcher):
     def _handle_offset_for_leader_epoch_response(
         self, response: object, requested_positions: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, Any]:
+        # 1. The consumer asks a partition's leader whether its log has the position.
+        # 2. Before the response arrives, an unclean election truncates the log below
+        #    the position, and metadata shows the new leader epoch.
+        # 3. Upstream would take the response for that of the new leader, and would skip
+        #    the records from the end of the truncated log to the position.
         subscription = self._subscriptions
         truncations: dict[TopicPartition, Any]
         with subscription._lock:  # atomic with respect to seeks
+            if isinstance(requested_positions, StampedPositions):
+                requested_positions = requested_positions.current(
+                    subscription.assignment, self._leader_epoch
+                )
             before = {
                 tp: subscription.assignment[tp].position
                 for tp in requested_positions
@@ -661,6 +678,10 @@ class PauseSafeFetcher(Fetcher):
             )
             subscription.report_truncated(before)
         return truncations
+
+    def _leader_epoch(self, tp: TopicPartition) -> int | None:
+        epoch: int | None = self._manager.cluster.leader_epoch_for_partition(tp)
+        return epoch
 
     # ------------------------------------------------------------ ownership
 
@@ -703,6 +724,10 @@ class PauseSafeFetcher(Fetcher):
                 )
                 for node, (_, offsets) in requests.items()
             }
+            longest_wait: float = self.config["fetch_max_wait_ms"] / 1000
+            until = self._subscriptions.ledger.now()[0] + longest_wait
+            for one in asked.values():
+                one.fetch.until = until
             self._last_fetches.update(asked)
             return {node: (requests[node][0], one) for node, one in asked.items()}
 

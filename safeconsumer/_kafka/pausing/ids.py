@@ -28,17 +28,17 @@ class TopicIds:
 
     A metadata response proves that a topic existed at the time of the request. A fetch
     in flight proves that it exists, because a broker responds with an error if the topic
-    is deleted during the fetch. An answered fetch proves it for the time of the answer,
-    but not for a later time than the broker may wait before it answers.
+    is deleted during the fetch. Such a fetch, answered or not, proves it for no later
+    time than the broker may wait before it answers.
 
     A partition is *in doubt* if there was no such proof for a while: a fetch names only
     the topic, so it might read the log of a new topic with that name. If a broker does
     not know a fetch's topic, the partition is in doubt, too. After that, only the
     response to a later metadata request is a proof.
 
-    The fetch of a partition that is in doubt waits for a metadata response only once,
-    and briefly. After that the partition is fetched, but stays in doubt until a
-    response arrives.
+    The fetch of a partition that is in doubt waits only once, and briefly, for the
+    response to a metadata request that is sent after the wait began. After that the
+    partition is fetched, but stays in doubt until such a response arrives.
 
     Thread rules: only the IO thread uses this object.
 
@@ -53,18 +53,26 @@ class TopicIds:
         # When the pending request was sent; None if no request is pending.
         self._asked_at: float | None = None
 
-    def answered(self, *, is_proof: bool) -> None:
+    def answered(self, asked_at: float, *, is_proof: bool) -> bool:
         """
         Record that a metadata response has arrived, and wake a poll that waits for it.
 
         Args:
+            asked_at: the time of the request, in monotonic seconds.
             is_proof: whether the response shows which topics exist now. If it does not,
                 the wait goes on for the next response.
+
+        Returns:
+            Whether a wait goes on because the request was sent before the wait began.
         """
-        if self._asked_at is not None:
-            if is_proof or self._now() - self._asked_at >= PATIENCE:
-                self._asked_at = None
-            self._ledger.wake()
+        since = self._asked_at
+        if since is None:
+            return False
+        is_older = asked_at < since
+        if (is_proof and not is_older) or self._now() - since >= PATIENCE:
+            self._asked_at = None
+        self._ledger.wake()
+        return is_older and self._asked_at is not None
 
     def note_unknown_topic(self, state: OwnedPartitionState) -> None:
         """Record that a broker did not know a fetch's topic, so that ids get requested."""
@@ -88,7 +96,9 @@ class TopicIds:
                 seen_at = max(seen_at, fetch.answered_at)
                 fetches = self.in_flight() if fetches is None else fetches
                 if any(one is fetch for one in fetches):
-                    continue
+                    if fetch.until > since:
+                        continue
+                    seen_at = max(seen_at, fetch.until)
             if self._now() - seen_at >= UNSEEN or self._ledger.was_held(tp):
                 found[tp] = state
         return found

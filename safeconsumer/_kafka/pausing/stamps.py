@@ -1,6 +1,7 @@
 """Stamps requests with the ownerships for which they were made."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from kafka.structs import TopicPartition
 
@@ -81,3 +82,36 @@ class StampedOffsets(dict[TopicPartition, int]):
 
     def __getitem__(self, tp: TopicPartition) -> Stamped:
         return Stamped.of(super().__getitem__(tp), self._states[tp])
+
+
+class StampedPositions(dict[TopicPartition, Any]):
+    """
+    The positions of a request for the ends of leader epochs, stamped when it is sent.
+
+    Upstream compares only the position, which is the same in a later ownership or under
+    a later leader, whose log may be shorter.
+    """
+
+    def __init__(
+        self,
+        positions: Mapping[TopicPartition, Any],
+        states: Mapping[TopicPartition, OwnedPartitionState],
+        leader_epoch: Callable[[TopicPartition], int | None],
+    ) -> None:
+        super().__init__(positions)
+        self._asked = {tp: (states.get(tp), leader_epoch(tp)) for tp in positions}
+
+    def current(
+        self,
+        states: Mapping[TopicPartition, OwnedPartitionState],
+        leader_epoch: Callable[[TopicPartition], int | None],
+    ) -> dict[TopicPartition, Any]:
+        """Return the positions that the response can judge; let the others be asked again."""
+        current = {}
+        for tp, position in self.items():
+            state = states.get(tp)
+            if self._asked[tp] == (state, leader_epoch(tp)):
+                current[tp] = position
+            elif state is not None and state.awaiting_validation:
+                state.next_allowed_retry_time = None
+        return current

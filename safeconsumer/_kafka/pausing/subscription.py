@@ -597,7 +597,7 @@ class LedgerSubscription(SubscriptionState):
 
         Returns:
             Whether another response is needed, because after the request a partition was
-            gained, or a broker did not know a topic.
+            gained, a broker did not know a topic, or a wait for topic ids began.
 
         Thread rules: only the IO thread calls this.
         """
@@ -626,11 +626,11 @@ class LedgerSubscription(SubscriptionState):
                     again.append(tp)
             again.sort()
             for tp in again:
-                self._restart_recreated(tp, ids[tp.topic])
+                self._restart_recreated(tp, ids[tp.topic], asked_at)
             if again:
                 self.ledger.assign(self.assignment, Cause.RENEWED)
-        self.ids.answered(is_proof=is_proof)
-        return is_older
+        is_waiting = self.ids.answered(asked_at, is_proof=is_proof)
+        return is_older or is_waiting
 
     def restart(
         self, targets: Mapping[TopicPartition, Any]
@@ -718,7 +718,9 @@ class LedgerSubscription(SubscriptionState):
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
         return sorted(unread)
 
-    def _restart_recreated(self, tp: TopicPartition, topic_id: UUID) -> None:
+    def _restart_recreated(
+        self, tp: TopicPartition, topic_id: UUID, asked_at: float
+    ) -> None:
         old = self.assignment[tp]
         begins, position = self._strategy_of(tp), old.position
         self.ledger.emit(
@@ -733,6 +735,7 @@ class LedgerSubscription(SubscriptionState):
         self._adopt(tp, state, None)
         state.topic_id, state.earlier_ids = topic_id, old.earlier_ids | {old.topic_id}
         state.is_presumed, state.asks_commit = False, old.is_presumed
+        state.named_at = asked_at
         state.has_commit = old.has_commit = False
         state.mark_pending_revocation(old._pending_revocation)
         if begins != OffsetResetStrategy.NONE and not state.asks_commit:

@@ -23,9 +23,13 @@ class Fetch:
         answered_at: the time at which the broker answered, at the latest, in monotonic
             seconds; -inf until the response arrives. A response that was late on its
             way counts from the end of the broker's longest wait.
+        until: the end of the broker's longest wait, in monotonic seconds. After that
+            time the fetch no longer proves that its topic exists, even if the response
+            has not arrived.
     """
 
     answered_at = -math.inf
+    until = math.inf
 
 
 class OwnedPartitionState(TopicPartitionState):

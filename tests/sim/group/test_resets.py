@@ -599,6 +599,29 @@ def test_recreated_topic_is_left_alone_and_named_in_the_report(lab, operator):
     lab.until(lambda: len(one.records) == 30)
 
 
+@operated(nodes=2)
+def test_recreated_topic_is_left_alone_if_older_metadata_arrives_late(lab, operator):
+    """The response to an earlier request arrives while the member waits for the id."""
+    found = []
+    one = held(lab, operator, metadata_max_age_ms=1000, hooks=[resets(found)])
+    old_id = id_text(lab.cluster.topics.get("t").id)
+    client_id = one.consumer.config["client_id"]
+    late = lab.cluster.fail("Metadata", is_held=True, client_id=client_id)
+    lab.until(lambda: late.kept)
+    lab.cluster.delete_topic("t")
+    lab.topic("t", records=20)
+    lab.sleep(1)
+    operator.reset({T: 4}, topic_ids=[("t", old_id)])
+    lab.sleep(0.2)
+    late.end()
+    lab.sleep(30)
+    assert found == []
+    assert lab.committed(T) != 4
+    assert reported(operator).resets == (f"t:0 {RECREATED}",)
+    operator.lift("t")
+    lab.until(lambda: len(one.records) == 30)
+
+
 @operated()
 def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operator):
     """Members cannot know what the deleted topic's last records lifted or moved."""

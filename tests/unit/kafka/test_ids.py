@@ -27,7 +27,7 @@ class Resting:
         self.state.topic_id = uuid4()
         self.state.named_at = self.now
         self.lab.assign(TP)
-        self.ids.answered(is_proof=True)
+        self.ids.answered(self.now, is_proof=True)
         self.hold_for(60)
 
     @property
@@ -51,7 +51,7 @@ class Resting:
     def name(self):
         """Let a response, such as a metadata response, name the topic."""
         self.state.named_at = self.now
-        self.ids.answered(is_proof=True)
+        self.ids.answered(self.now, is_proof=True)
 
 
 @pytest.fixture
@@ -70,10 +70,10 @@ def test_partition_waits_for_a_response_before_its_fetch(one):
 def test_response_without_a_proof_ends_the_wait_only_after_half_a_second(one):
     assert one.left_out() == {TP}
     one.after(PATIENCE / 2)
-    one.ids.answered(is_proof=False)
+    one.ids.answered(one.now, is_proof=False)
     assert one.left_out() == {TP}
     one.after(PATIENCE / 2)
-    one.ids.answered(is_proof=False)
+    one.ids.answered(one.now, is_proof=False)
     assert one.ids.seconds_to_wait() == math.inf
     assert one.left_out() == set()
 
