@@ -349,6 +349,9 @@ class HoldsTopic:
         reader.seek(self._partition, last.offset)
         waiting = {"timeout_ms": wait_ms, "max_records": 1}
         found = await reader.getmany(self._partition, **waiting)
+        if reader.highwater(self._partition) is None:
+            message = f"no answer to a fetch from {self._name}"
+            raise errors.KafkaTimeoutError(message)
         return any(_differs(one, last) for one in found.get(self._partition, ()))
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
@@ -442,11 +445,9 @@ class HoldsTopic:
             return True
         query_consumer.assign([self._partition])  # this drops data from earlier fetches
         try:
-            is_other = await self._is_other(query_consumer, last.offset, _FETCH_MS)
-            is_answered = query_consumer.highwater(self._partition) is not None
+            return not await self._is_other(query_consumer, last.offset, _FETCH_MS)
         finally:
             query_consumer.unsubscribe()
-        return is_answered and not is_other
 
     def wake(self) -> None:
         """Make a running :meth:`turn` stop waiting."""

@@ -15,6 +15,7 @@ from aiokafka.abc import AbstractTokenProvider, ConsumerRebalanceListener
 from aiokafka.errors import (
     ConsumerStoppedError,
     IllegalStateError,
+    KafkaTimeoutError,
     UnknownTopicOrPartitionError,
 )
 
@@ -215,6 +216,22 @@ def test_record_of_a_recreated_holds_topic_is_not_read_as_the_next_record(team, 
     assert (again.applied, again.end) == (1, 2)
     found = poll_control(topic, lambda: topic.is_complete)
     assert [one.offset for one in found] == [0, 1]
+
+
+@pytest.mark.contract("G5", "G9")
+@pytest.mark.embedded_broker
+def test_holds_topic_whose_last_record_cannot_be_compared_does_not_begin(team, calls):
+    """The topic may have been recreated while the member could not reach the broker."""
+    team.operator_holds(f"{team.topic}:0")
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    poll_control(topic, lambda: topic.is_complete)
+    topic.close()
+    with team.broker.hold("Fetch"), pytest.raises(KafkaTimeoutError):
+        topic.begin()
+    topic.close()
+    assert topic.begin() == ()
 
 
 def poll_control(topic, is_enough):
