@@ -371,7 +371,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
-                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
+                ``orders``, ``@all``, ``re:ord.*`` for whole names), compiled patterns,
                 scopes of holds, :data:`safeconsumer.ALL`.
             owner: the name under which the hold is kept; only a ``resume`` with the
                 same owner lifts it.

@@ -43,8 +43,8 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
     os.environ.pop(f"SAFECONSUMER_{one}", None)
 
-# The package's own time limits suit waiting users. On a busy machine only pytest's
-# limit may stop a test. A simulated test has a limit above these.
+# The package's own time limits suit waiting users. They must not stop a test on a busy
+# machine, so they exceed pytest's limit. A simulated test has a limit above these.
 _sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 10_000.0
 
 chance.make_repeatable()  # before Hypothesis's plugin applies --hypothesis-profile

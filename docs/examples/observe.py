@@ -1,8 +1,8 @@
 """
 Counts the records that kafka-python delivers from partitions that a program has paused.
 
-Copy this file; it needs only kafka-python 2.0 or newer. Consumers behave as before, as
-``class Consumer(ObservedPauses, KafkaConsumer): pass``.
+Copy this file; it needs only kafka-python 2.0 or newer. Declare your consumer as
+``class Consumer(ObservedPauses, KafkaConsumer): pass``; it behaves as before.
 
 ``consumer.leaked`` has the number of leaked records for each partition, and each pause
 that leaks records is logged once. ``consumer.silent`` has the partitions that were
@@ -162,8 +162,9 @@ class ObservedPauses:
             self._forget(left_out)
 
     def _is_joining(self):
-        # After a lost membership kafka-python 3.0 has no assignment until it has joined.
-        # 2.x keeps the old assignment until then, and has no group_metadata().
+        # After losing its membership, a consumer of kafka-python 3.0 has no assignment
+        # until it has joined. In 2.x it keeps the old assignment until then, and has no
+        # group_metadata().
         describe = getattr(self, "group_metadata", None)
         return describe is not None and describe().state != "<stable>"
 

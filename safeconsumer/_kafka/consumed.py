@@ -65,7 +65,7 @@ class Consumed:
                 self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
-        """Return whether a topic may be consumed; any may, if nothing is consumed."""
+        """Return whether a topic may be consumed; True if nothing is consumed yet."""
         if not self.has_any():
             return True
         if not self._is_subscribed():

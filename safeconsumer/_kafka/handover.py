@@ -31,8 +31,8 @@ ARRIVED = "paused by its previous owner"
 MEMBER, LEADER = "member", "leader"
 """The writers of marks. Some leaders send a member's own subscription back to the member."""
 
-# The maximum for twice the total size of all members' marks, in bytes. A group's
-# metadata is one record of at most 1 MB, and a group that exceeds this size can never
+# Twice the total size of all members' marks may not exceed this many bytes. A group's
+# metadata is one record of at most 1 MB, and a group with a larger record can never
 # rebalance again.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 MOST_BYTES_INFLATED = 4 * 1024 * 1024

@@ -116,11 +116,11 @@ class HoldCalls:
         return Lifetime.PLAIN if owner == APP else Lifetime.UNTIL_RESUMED
 
     def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
-        """Lift an owner's holds of these targets; return the holds that still cover them."""
+        """Lift an owner's holds on these targets; return the holds that still cover them."""
         checked_owner(owner)
         keys = [(scope, owner) for scope in scopes_of(targets)]
-        # Forgotten first. If another thread places such a hold now, it notes the hold
-        # afterwards, so the note is kept.
+        # This comes first: if another thread places such a hold now, that thread calls
+        # early.note() later, so the hold is remembered.
         self.early.forget(keys)
         with self._resuming(keys, owner):
             return self._ledger.remove(keys, by_application=owner == APP)
@@ -237,7 +237,7 @@ class HoldCalls:
     # ------------------------------------------------------------ sets of partitions
 
     def assigned(self) -> dict[tuple[str, int], TopicPartition]:
-        """Return the partitions of ``assignment()``, as the same objects until it changes."""
+        """Return the partitions of ``assignment()``, the same objects until it changes."""
         return self._objects_of(self._ledger.view().assigned)
 
     def paused(self, owner: str) -> set[TopicPartition]:

@@ -201,7 +201,7 @@ class Membership:
         return getattr(self._subscription.assignment.get(tp), "moves", 0)
 
     def takes(self, tp: TopicPartition) -> int:
-        """Return how often polls have taken records of an owned partition."""
+        """Return how many times polls have taken records of an owned partition."""
         return getattr(self._subscription.assignment.get(tp), "takes", 0)
 
     def places(self) -> Mapping[TopicPartition, Place]:
@@ -259,8 +259,8 @@ class Membership:
 
         The result is None if a partition was never fetched, or is held, because the end
         of its log is not known then. If only a worker holds the partition, to limit its
-        load, the last fetch counts, because such a hold is short. A pause by a handler
-        or a breaker may be long.
+        load, the end at the last fetch is used, because such a hold is short. A pause
+        by a handler or a breaker may be long.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):
@@ -297,7 +297,7 @@ class Membership:
         self._subscription.journal = journal
 
     def generation(self) -> int:
-        """Return the group's generation; -1 outside a group or after a lost membership."""
+        """Return the group's generation; -1 outside a group or after losing membership."""
         return int(self._coordinator._generation.generation_id)
 
     def cluster_id(self) -> str | None:

@@ -124,8 +124,8 @@ class Polling:
             self._fetcher.wakeup.is_asked = False
         if journal is not None:
             journal.polled(records, began, is_peek=not update_offsets)
-        # This must be the last call. A signal handler then raises either before it, and
-        # the records are delivered again, or after the caller has received the records.
+        # This must be the last call. If a signal handler raises before the call, the
+        # records are delivered again. If it raises later, the caller has the records.
         self._fetcher.delivered()
         return records
 

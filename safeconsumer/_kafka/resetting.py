@@ -66,8 +66,8 @@ class Resetting:
 
     Args:
         consumer: an adopted consumer; the object keeps no reference to it.
-        resets: has the target offsets, and receives the reasons why partitions were not
-            moved yet.
+        resets: provides the target offsets, and stores why partitions were not moved
+            yet.
         busy: returns the partitions whose records are in use.
 
     Thread rules: any thread may call :meth:`wake`; only the IO thread calls the other
@@ -230,7 +230,7 @@ class Resetting:
         )
 
     def _still_valid(self, states: States, targets: Mapping[Any, Target]) -> States:
-        """Return the ownerships that still exist, with the same target and no obstacle."""
+        """Return the ownerships that still exist, have the same target and may be moved."""
         obstacles = self._obstacles()
         return {
             tp: state

@@ -153,7 +153,13 @@ class Commits:
         known.append(fact)
 
     def of(self, own: int) -> Sequence[Committed]:
-        """Return the commits of the ownership that entry ``own`` began; 0: earlier ones."""
+        """
+        Return the commits of one ownership.
+
+        Args:
+            own: the number of the entry that began the ownership; 0 for the commits
+                before the first ownership.
+        """
         return self._by_own.get(own, ())
 
     def last(self, own: int) -> Committed | None:

@@ -59,7 +59,7 @@ class Measures:
         self.largest = max(self.largest, fact.most)
 
     def around(self, at: float) -> tuple[float, float]:
-        """Return the bounds at a time, by the measurements before and after that time."""
+        """Return the bounds of the broker's lead at a time, from measurements around it."""
         number = bisect_left(self.at, at)
         near = slice(max(number - 1, 0), number + 1)
         return min(self.lower[near]), max(self.upper[near])

@@ -274,7 +274,7 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
 
 
 def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
-    # _end() has already parsed the value. A hold with an end does not move partitions.
+    # _end() has already parsed the value. A hold that expires does not move partitions.
     document = json.loads(value)
     reset = document.get("reset") if document.get("ttl_ms") is None else None
     to = reset.get("to") if isinstance(reset, dict) else None

@@ -4,8 +4,8 @@ Turns journals into facts and judges them, on Spark's executors.
 The work has two steps, with a shuffle between them. :func:`take_apart` joins the lines
 of each process and converts them into facts. :func:`judge_cases` judges each group and
 partition by the facts about it. Both functions call the same code as the plain command,
-so the verdicts are the same. They need only the judge's modules, attrs, msgspec and
-pyarrow.
+so the verdicts are the same. Besides safeconsumer's own modules, the two functions
+need only attrs, msgspec and pyarrow.
 
 Memory: a task of the first step copies the journals of one process at a time to its
 disk, and has some 10,000 facts in memory. A task of the second step keeps the state of
@@ -35,10 +35,10 @@ from safeconsumer.errors.base import JournalError
 # bytes, and the line without its newline, as bytes.
 LINES = ("process", "file", "size", "line")
 
-# The columns of a fact: the address, as JSON and in separate columns; the member; the
-# fact's index among the facts of the process; its kind, and the whole fact as JSON. If
-# the address is REPORT, the row has a report about the journals of one process instead
-# of a fact.
+# The columns of a fact: its address (group and partition), as JSON and in separate
+# columns; the member; the fact's index among the facts of the process; its kind, and
+# the whole fact as JSON. A row whose column ``address`` is REPORT has no fact, but a
+# report about the journals of one process.
 FACTS = {
     "address": "string",
     "group": "string",
@@ -56,7 +56,7 @@ REPORT = ""
 NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 
 # A row has the results for a case, as JSON, or a report about the journals of a
-# process. A journal that could not be read is a result without a check.
+# process. The result for a journal that could not be read names no check.
 ANSWERS = {"rows": "string", "report": "string"}
 
 _TOGETHER = 10_000  # how many entries are read before their facts are passed on

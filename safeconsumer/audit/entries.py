@@ -297,7 +297,7 @@ class Head(Struct, frozen=True, kw_only=True):
         member: names the process.
         group: the process's consumer group.
         at: when the file began.
-        began: when the journal began; None if that is the same.
+        began: when the journal began; None if it began with this file.
         part: the number of this part; 1 for the first or only one.
         after: the number of the last entry in the previous part.
     """

@@ -280,8 +280,8 @@ class OwnHold(Derived):
         lifetime: the ``lifetime=`` of the call, if a call placed the hold.
         expires: when the hold would expire.
         until: when the hold ended; None if it was in force at the journal's end.
-        how: the way in which the hold ended: ``resume``, ``lift``, or the reason for an
-            end without a call.
+        how: how the hold ended: ``resume``, ``lift``, or the reason if no call ended
+            it.
     """
 
     scope: str

@@ -29,7 +29,7 @@ from safeconsumer.audit.reading import (
 # The owner of holds that calls without ``owner=`` place.
 _APP = "app"
 
-# Seconds by which rounding may shift a time in the past that an entry reports.
+# Tolerated rounding error of ``since`` in an entry, in seconds.
 _ROUNDING = 0.001
 
 # Seconds that may pass between the start of a pause and the entry that reports it.
@@ -158,7 +158,7 @@ class HoldEnds:
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
-        # Holds that last while their scope is owned, by the scope's topic or partition.
+        # Holds that last as long as their scope is owned; place_of() returns the keys.
         self._owned: dict[TopicPartition | str | None, dict[str, _OwnedEnds]] = {}
         self._ending: set[object] = set()  # calls in progress that end pauses
         self._unsubscribing: set[object] = set()  # calls to ``unsubscribe`` in progress
@@ -247,7 +247,7 @@ class HoldEnds:
 
     def follow(self, scope: str) -> None:
         """
-        Start to track when a hold ends that lasts while its scope is owned.
+        Start to track the end of a hold that lasts as long as its scope is owned.
 
         Raises:
             JournalError: the scope cannot be read here.

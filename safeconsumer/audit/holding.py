@@ -2,12 +2,12 @@
 Tracks which holds a member has, and when each hold ended.
 
 Both the checks and the trace use this module. The module reads calls, their returns,
-and the entries about holds that no call of the process names. It does not rely on the
-consumer's reports about its own state:
+and the entries about holds that were placed or ended without a call of the process. It
+does not rely on the consumer's reports about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the expiry time that the ``pause`` named (``until``); if the
-  ``resume`` fails, the hold is in force again from its return on;
+  ``resume`` fails, the hold is in force again when it returns;
 - the order of calls that overlap on several threads is unknown: a hold is in doubt if a
   ``resume`` of it overlapped with its ``pause``; if several pauses of it with different
   ends overlapped, it is in doubt after the earliest end;
@@ -90,8 +90,8 @@ class Placed:
         running: offsets, by partition, that handlers were working on when the hold came
             into force.
         lifetime: the ``lifetime=`` of the call, if a call placed the hold.
-        how: how the hold ended: ``resume``, ``lift``, or the reason for an end without
-            a call.
+        how: how the hold ended: ``resume``, ``lift``, or the reason if no call ended
+            it.
         beneath: the strict hold with the same scope and owner that was in force when
             this plain pause was placed; the two may expire at different times, and a
             resume ends both.
@@ -441,7 +441,7 @@ class Holds:
         return found
 
     def is_left(self, hold: Placed) -> bool:
-        """Return whether no entry has ended this hold."""
+        """Return whether no entry has ended this placement of a hold."""
         own = self._standing.get(hold.key, ())
         return any(one.number == hold.number for one in own)
 

@@ -1,5 +1,5 @@
 """
-Tracks one process on one partition, and reports the facts about its position.
+Tracks what one process does with one partition, and reports facts about its position.
 
 A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
 poll. If a poll was running when a seek returned, the poll may have read from before or
@@ -45,7 +45,7 @@ class _Seek:
 
 class Partition:
     """
-    The state of one process on one partition.
+    Tracks what one process does with one partition.
 
     Args:
         tp: the partition.
@@ -118,7 +118,7 @@ class Partition:
     # ------------------------------------------------------------ reporting
 
     def _flush(self) -> None:
-        # After a flush the next delivery starts a new fact.
+        # After a flush, the next delivery is not merged into an earlier fact.
         run, end, delivered = self._run, self.position, self._open
         if run is not None and end is not None:
             run.next = self._end = self._reached = end

@@ -38,7 +38,8 @@ class Process:
         name: names the process.
         group: the process's consumer group.
         takes: returns the function that receives the facts about an address; called
-            once for the group, and once for each partition.
+            once for the group, once for each of its partitions, and for each entry
+            that states which records a partition has, whatever the group.
         is_each: as in :class:`~safeconsumer.audit.partition.Partition`.
     """
 

@@ -67,7 +67,7 @@ def console(
     **given: Any,  # noqa: ANN401 - of the options
 ) -> None:
     """
-    Serve web pages with holds, obeying members, and why partitions are quiet.
+    Serve web pages about holds, who obeys them, and why partitions are quiet.
 
     The console listens on this machine only, and prints a link that works once. To use
     it from another machine: ssh -L 8642:127.0.0.1:8642.

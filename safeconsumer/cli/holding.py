@@ -186,7 +186,7 @@ class ChangeOptions:
 @frozen
 class Wait:
     """
-    How to wait after a change of holds.
+    How to wait after a change to holds.
 
     Attributes:
         seconds: the maximum time to wait; None to not wait.
@@ -522,8 +522,8 @@ def _read_view(
     Return the view of a group, and the error if not everything could be read.
 
     It must be possible to lift holds even if only the holds topic can be read. With
-    scopes and --force, it must be possible even if nothing can be read; the view is
-    then None.
+    scopes and --force, lifting must be possible even if nothing can be read; the view
+    is then None.
     """
     operator.check()
     try:

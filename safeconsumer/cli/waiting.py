@@ -80,7 +80,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         condition: decides whether a view of the group shows the wanted state.
         timeout: the seconds to wait.
         check: called once; raises if the wait cannot succeed.
-        began: when these seconds started, on the monotonic clock; None for now.
+        began: the ``time.monotonic()`` at which the timeout began; None for now.
 
     Raises:
         KafkaError: the broker does not answer by the end, or refuses a request.

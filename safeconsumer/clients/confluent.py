@@ -128,9 +128,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         # Until _fast_until, and as long as the ledger's quiet set is _fast_quiet, calls
         # are fast: they only fetch, and check the quiet set once more.
         self._fast_quiet, self._fast_until = _NO_SET, 0.0
-        # The messages that the last call returned; how many messages were given since
-        # offsets were stored; and the partitions for which librdkafka may still have
-        # the position from an earlier ownership.
+        # The messages that the last call returned; how many messages fast calls have
+        # fetched since offsets were stored; and the partitions for which librdkafka may
+        # still have the position from an earlier ownership.
         self._in_hand: Message | Sequence[Message] | None = None
         self._unstored = 0
         self._in_doubt = frozenset[Pair]()
@@ -305,7 +305,6 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def _take(self, most: int) -> list[Message]:
         found: list[Message] = []
-        # Mark the kept partitions as in hand before checking which of them are quiet.
         free = self._member.may_give(self._kept.keys())
         while self._notices and len(found) < most:
             found.append(self._notices.popleft())

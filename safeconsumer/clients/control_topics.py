@@ -124,7 +124,7 @@ class Progress:
         return True
 
     def is_time_to_compare(self) -> bool:
-        """Return whether to check now if the topic was recreated; True every 30 s."""
+        """Return whether it is time to check for a recreated topic; True every 30 s."""
         if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
         self._compared_at = now

@@ -112,8 +112,8 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
             reason=given["reason"],
             for_=given["for"] or None,
         )
-        # Unlike a repeated command, a person who requests an earlier expiry means it,
-        # and is asked to agree.
+        # A repeated command does not shorten a hold. A person who requests an earlier
+        # expiry on a page means it, and is asked to agree.
         action = evolve(action, replaces=True)
         return action.written_by(state.setup.host, state.setup.principal)
 
@@ -269,7 +269,7 @@ class _Lookup:
         """Return a plan with its topics' retention; store a reset's offsets for later."""
         if isinstance(found.action, ResetTo):
             previewed = self.state.previewed
-            # move a plan that is shown again to the end
+            # a plan that is shown again becomes the newest
             previewed.pop(found.digest, None)
             previewed[found.digest] = found.action
             for oldest in list(previewed)[:-_MAX_PREVIEWS]:

@@ -3,7 +3,7 @@ Renders templates as pages that viewers share.
 
 A page is rendered once for each version of the data. An age, or the time until a hold
 expires, changes without new data, so the page contains a placeholder instead, which is
-replaced when the page is sent. In the browser, a script continues to count.
+replaced when the page is sent. In the browser, a script updates the times every second.
 """
 
 import re

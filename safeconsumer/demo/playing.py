@@ -60,7 +60,7 @@ class Result:
 
     @property
     def is_as_known(self) -> bool:
-        """Whether SafeConsumer kept its promises, or KafkaConsumer had its known failure."""
+        """Whether SafeConsumer kept its promises, or KafkaConsumer failed as known."""
         if self.client.is_ours:
             return not self.failures
         return self.situation.known in self.failures

@@ -204,10 +204,10 @@ class AssignedWhileHeld(HoldEvent):
     Either the partitions were quiet when they departed and have now come back, or a
     whole pause of their topic covers them. The level is normally warning. It is info if
     only plain pauses keep the partitions quiet, because each eager rebalance gives such
-    partitions back. It is warning even then in two cases: if the application has paused
-    none of the topic's remaining partitions by name, or if the partitions were lost
-    with the membership. kafka-python's pauses end with the membership, so a program may
-    have forgotten its pauses.
+    partitions back. The level is warning even then in two cases: if the application has
+    paused none of the topic's remaining partitions by name, or if the partitions were
+    lost with the membership. kafka-python's pauses end with the membership, so a
+    program may have forgotten its pauses.
 
     Attributes:
         partitions: the gained partitions that are quiet. If ``is_left_alone`` is true,

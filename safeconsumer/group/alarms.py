@@ -11,8 +11,8 @@ from safeconsumer.holds.ledger import PauseLedger
 # that time, a broker that refuses fetches would have answered, because it answers
 # within fetch_max_wait_ms.
 _SETTLED = 1.0
-# Seconds after an outage during which the next outage is reported only if it lasts
-# longer.
+# In this many seconds after an outage, the next outage is reported only once it has
+# lasted _LASTING seconds.
 _UNSTEADY = 60.0
 _LASTING = 10.0
 

@@ -98,8 +98,8 @@ class _LastCommit:
     since: float
     # The id of the silent member that owned the held partition; None if there was none.
     by: str | None
-    # Whether this is the first offset since ``by`` changed; it may be older than the
-    # hold.
+    # Whether only the newest call found this ``by``; the offset may then be older
+    # than the hold.
     is_first: bool = False
     moved: Move | None = None
 

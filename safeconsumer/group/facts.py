@@ -63,11 +63,11 @@ class HoldRecord:
 
     @property
     def scope(self) -> Scope:
-        """The scope that members of this version obey."""
+        """The scope as members with this version of safeconsumer read it."""
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Return whether the scope that members of this version obey covers a partition."""
+        """Return whether :attr:`scope` covers a partition."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:

@@ -32,12 +32,12 @@ class Entry:
     A change to a hold, made by one record.
 
     Attributes:
-        what: ``held``, ``extended``, ``reset`` if the hold resets the group's offsets,
-            ``held again`` if its owner already held the scope, or ``lifted``; an
-            :class:`EntryStream` also has ``expired`` or ``may have ended``, for holds
-            that ended without a record.
+        what: the kind of change: ``held``, ``held again`` (the owner already held the
+            scope), ``reset`` (the hold resets the group's offsets), ``extended`` or
+            ``lifted``. An :class:`EntryStream` also makes ``expired`` and ``may have
+            ended`` entries, for holds that ended without a record.
         record: the record.
-        verb: the word before the hold's expiry time: ``expired`` if that time passed
+        verb: the text before the hold's expiry time: ``expired`` if that time passed
             before a record extended or lifted the hold; ``may have ended`` if it has
             passed by this machine's clock but no record proves that, as for
             ``View.maybe_ended``; otherwise ``until``.

@@ -26,8 +26,8 @@ class LogClock:
 
     Attributes:
         is_sure: whether the last result of :meth:`now` is based on records.
-        wall: as the argument.
-        passed: as the argument.
+        wall: see the argument of the same name.
+        passed: see the argument of the same name.
     """
 
     def __init__(

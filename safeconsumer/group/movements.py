@@ -50,7 +50,7 @@ class Movement:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the group reads on from the target."""
+        """Whether the group continues reading at the target."""
         return not self.why
 
     @property

@@ -92,7 +92,7 @@ def meeting(
 def partitions_of(
     ranges: Mapping[str, tuple[tuple[int, int], ...]],
 ) -> Iterator[TopicPartition]:
-    """Yield the partitions in ranges by topic."""
+    """Yield each partition whose number is in a range of its topic."""
     for topic, several in ranges.items():
         for first, last in several:
             for number in range(first, last + 1):
@@ -142,7 +142,7 @@ def folded(
     rows: Iterable[tuple[str, ...]], scopes: Sequence[Scope]
 ) -> list[tuple[str, ...]]:
     """
-    Return rows about holds; if there are many, merge those that differ by partition.
+    Return rows about holds; if there are many, merge those that differ only by partition.
 
     Args:
         rows: the cells of each hold, its scope first.

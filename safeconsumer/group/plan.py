@@ -86,7 +86,7 @@ class Cluster(Protocol):
 
 
 class Action(Protocol):
-    """A change that an operator requests, already validated where no cluster is needed."""
+    """A change that an operator requests, validated as far as possible without a cluster."""
 
     @property
     def group(self) -> str:
@@ -626,7 +626,7 @@ class NamedHold:
         return self.id is not None or self.offset is not None
 
     def names(self, one: HoldRecord) -> bool:
-        """Return whether this is the record that was shown; True if no record was shown."""
+        """Return whether the operator was shown this record; True if no record was shown."""
         is_id = self.id in {None, one.hold.hold_id if one.hold else ""}
         return is_id and self.offset in {None, one.offset}
 

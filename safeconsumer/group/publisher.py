@@ -111,8 +111,8 @@ def publish(
     The changes are not a transaction: each change is complete by itself, and writing it
     again is safe. A record that may have been written is never sent again
     automatically, because another process may have written the same key since, and the
-    retry would undo that write. The result is unknown until the caller writes the
-    record again.
+    retry would undo that write. Whether the record was written is unknown until
+    the caller writes it again.
 
     Args:
         connect: creates or returns the producer, which must not retry on its own.

@@ -104,7 +104,7 @@ class Reader:
         return self._alarms.is_ready
 
     def positions(self) -> Offsets:
-        """Return the offsets below which the member obeys all records."""
+        """Return the offsets below which all records have been applied."""
         return dict(self._positions)
 
     # ------------------------------------------------------------ the thread

@@ -101,7 +101,7 @@ class ReportSource(Protocol):
 
 
 class Client(ReportSource, Protocol):
-    """The client whose holds group control manages."""
+    """A client. Group control manages its holds."""
 
     ledger: PauseLedger
 

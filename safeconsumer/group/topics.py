@@ -18,11 +18,11 @@ _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 HISTORY_DAYS = 30
 
 # The topic has one partition, so that its records have one order and one end offset.
-# LogAppendTime is set because holds expire by the broker's time. Kafka does not compact
-# records from the last 30 days, and keeps only the latest older record of each hold, so
-# a starting member reads a month's records and those. The maximum compaction lag is set
-# to Kafka's default, which is no limit: the broker's own maximum may be shorter than
-# the minimum here, and Kafka would refuse such settings.
+# LogAppendTime is set because holds expire by the broker's time. Kafka keeps all records
+# from the last 30 days, and of the older ones only the latest of each hold. A starting
+# member reads all of these. The maximum compaction lag is set to Kafka's default, which
+# is no limit: the broker's own maximum may be shorter than the minimum here, and Kafka
+# would refuse such settings.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * _DAY_MS),

@@ -85,8 +85,9 @@ class Hold:
         expires_at: seconds since the epoch, or None for no limit.
         lifetime: the event that ends the hold without a resume.
         deadline: the expiry on this process's monotonic clock, in seconds.
-        beneath: the strict hold over which this plain pause was placed, and which would
-            end earlier. It is in force again if the pause ends without a resume.
+        beneath: the ``until_resumed`` hold, with the same scope and owner, over which
+            this plain pause was placed. The hold ends earlier than the pause, but is in
+            force again if the pause ends before that without a resume.
         record: a tuple of the timestamp of the hold's record on the holds topic, in
             seconds since 1970 or None, and the record's offset; None if the hold has no
             record.
@@ -167,7 +168,7 @@ def end_of(hold: Hold) -> float:
 
 def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
     """
-    Yield holds, each followed by the strict hold beneath it, if that has not expired.
+    Yield holds, each followed by its ``beneath``, if that has not expired.
 
     Args:
         holds: the holds.

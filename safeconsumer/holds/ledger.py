@@ -216,7 +216,7 @@ class PauseLedger:
         received the event, or the thread that is currently calling the hooks will
         deliver it. If a hold is on a pattern, the event names those ``known_topics``
         that the pattern matches. ``named`` contains the scopes of partitions that
-        ``assignment()`` returned, each with everything that the same call returned.
+        ``assignment()`` returned, each with the whole result of that call.
         """
         now = self._clock()
         holds = make_holds(

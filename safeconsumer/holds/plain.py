@@ -123,8 +123,8 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
     """
     Return the hold that results if a hold is placed over one with the same key.
 
-    A plain pause never weakens a strict hold. A strict hold that would end earlier is
-    kept beneath the pause.
+    A plain pause never weakens an ``until_resumed`` hold. If that hold would end earlier
+    than the pause, the pause keeps it as its ``beneath``.
 
     Returns:
         The resulting hold; None if nothing would change.

@@ -112,7 +112,7 @@ class Resets:
         )
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Lift this member's own holds of partitions."""
+        """Lift this member's own holds on partitions."""
         pending = self.pending()
         keys = [(Partition(*tp), RESET) for tp in partitions if tuple(tp) in pending]
         if keys:

@@ -31,7 +31,7 @@ _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 MAX_PATTERN_LENGTH = 4096
 
 # The number of match results that a pattern caches, about 1 MB. Without a limit,
-# endless new topic names would fill the memory.
+# an endless stream of new topic names would fill the memory.
 _MOST_ANSWERS = 10_000
 
 # This type is interchangeable with ``kafka.TopicPartition``, which is a named tuple.
@@ -148,7 +148,7 @@ def of(target: object) -> Scope:
 
     Args:
         target: a ``kafka.TopicPartition`` or another pair of topic and number, text in
-            the notation of scopes, a compiled pattern over whole topic names, or a
+            the notation of scopes, a compiled pattern for whole topic names, or a
             scope, for example a hold's.
 
     Raises:

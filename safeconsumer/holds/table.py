@@ -437,7 +437,7 @@ class Table(NamedTuple):
         return self._step_to(after, [], (), (), "the control topics are read")
 
     def subscription_changed(self) -> Step:
-        """Forget the holds that a gate would replace, if no partition is owned."""
+        """Clear ``gating_holds``, unless a partition is assigned or ``in_call`` is true."""
         if self.assigned or self.in_call:
             return Step(self, is_visible=False)
         after = self._replace(gating_holds=None, gating_assigned=NOTHING)

@@ -269,7 +269,7 @@ class View(NamedTuple):
         """
         Return the assigned partitions that a hold of this owner covers.
 
-        Whole pauses count as holds of the owner ``app``.
+        For the owner ``app``, whole pauses count, too.
         """
         owners = (APP, WHOLE) if owner == APP else (owner,)
         return self.holds.covered_by(owners, self.assigned)

@@ -45,7 +45,7 @@ class Deliveries:
             self._sought.discard(name)
 
     def began(self) -> None:
-        """Record the start of a poll or step, which obeys all seeks that have returned."""
+        """Record the start of a poll or step, which applies all seeks that have returned."""
         self._sought.clear()
 
     def is_sought(self, tp: tuple[str, int]) -> bool:

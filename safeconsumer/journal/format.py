@@ -22,9 +22,9 @@ Events of every consumer:
 - ``committed``: ``offsets``: by partition, the group's committed offset at the start of
   an ownership, as the broker returned it, or null if nothing is committed; ``notes``:
   the metadata of these commits. If the program gives no metadata, a member with a
-  journal commits with ``journal:name#n``: the ``member`` of that journal's head, and
-  its newest entry when the commit was requested, which is the ``call`` or follows it.
-  All other metadata come from programs;
+  journal commits with ``journal:name#n``: ``name`` is the ``member`` of the journal's
+  head, and ``n`` the number of its newest entry when the commit was requested. That
+  entry is the ``call`` or a later one. All other metadata comes from programs;
 - ``clock``: ``least``, ``most``: the broker's clock is ahead of this journal's by at
   least, and at most, this many seconds; written with ``control=``, once a minute and
   whenever the bounds contradict the previous ones;
@@ -48,21 +48,22 @@ Events of every consumer:
 - ``named``: ``tp``, ``topics``: the id of the topic, if ``assigned`` lacks it because
   the client did not know the id yet;
 - ``transactional``: ``tp``: after this entry records may belong to a transaction, and
-  the offsets of its markers and aborted records have no record;
+  no records are delivered at the offsets of its markers and aborted records;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved past offsets without a
   record;
-- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe) and
-  ``id``, the same for both. A pause or resume has ``scopes`` and ``owner``. A pause has
-  ``until`` if it expires, ``lifetime`` (until_resumed, while_assigned or plain), and
-  ``moves``, true if ``pause_handover`` is on. A resume has ``every``, true if it lifts
-  all holds of its owner; ``scopes`` may then lack one that another thread is placing. A
-  commit or seek has ``offsets``; in a seek null means the start or the end of the log
-  or, if seeks overlap, any offset. ``ok`` is false in a ``return`` if the call failed.
-  For a commit, ``call`` is written when the application calls, or when the client
-  commits on its own, and ``return`` when the answer is known, with the offsets that
-  were sent: a commit leaves out topics that were deleted; a commit that failed may
-  still have been stored. The client itself may also write a ``seek``: back to records
-  that the journal lists as delivered, but that the poll or step could not return;
+- ``call`` and ``return``, with the same ``op`` (pause, resume, seek, commit, assign,
+  unsubscribe) and the same ``id``. A pause or resume has ``scopes`` and ``owner``. A
+  pause has ``until`` if it expires, ``lifetime`` (until_resumed, while_assigned or
+  plain), and ``moves``, true if ``pause_handover`` is on. A resume has ``every``, true
+  if it lifts all holds of its owner; ``scopes`` may then lack one that another thread
+  is placing. A commit or seek has ``offsets``; in a seek null means the start or the
+  end of the log or, if seeks overlap, any offset. ``ok`` is false in a ``return`` if
+  the call failed. For a commit, ``call`` is written when the application calls, or when
+  the client commits on its own, and ``return`` when the answer is known, with the
+  offsets that were sent: a commit leaves out topics that were deleted; a commit that
+  failed may still have been stored. The client itself may also write a ``seek``: back
+  to records that the journal lists as delivered, but that the poll or step could not
+  return;
 - ``hold``, ``lift``: ``scope`` and ``owner`` of a hold that no call lists in its
   ``scopes``: a hold of an operator or a group, a pause that was handed over, or a whole
   pause. If the hold has a record in the control topic, a ``hold`` also has ``written``,
@@ -78,13 +79,13 @@ that follows from it, such as a commit, the next record of a lane, or an event:
 - ``working``: ``order`` (partition, key, unordered): after this entry a worker's
   handlers get the records, so that a record counts as done only if a handler reports
   that;
-- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset`` and ``id``,
-  the same for both. A ``handle`` also has ``lane``, which is the same for records that
-  must not be handled at the same time, or null if there is no such limit; ``attempt``;
-  and ``epoch``, a number that grows with each ownership. A ``handled`` also has ``ok``,
-  false if the handler raised. For a batch ``offset`` is the first offset, and
-  ``handle`` has all offsets as ``batch``; a ``handled`` that is not ``ok`` has the
-  completed offsets as ``done``;
+- ``handle`` and ``handled``: a handler begins and ends; both entries have the same
+  ``tp``, ``offset`` and ``id``. A ``handle`` also has ``lane``, which is the same for
+  records that must not be handled at the same time, or null if there is no such limit;
+  ``attempt``; and ``epoch``, a number that grows with each ownership. A ``handled``
+  also has ``ok``, false if the handler raised. For a batch ``offset`` is the first
+  offset, and ``handle`` has all offsets as ``batch``; a ``handled`` that is not ``ok``
+  has the completed offsets as ``done``;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
   even without a handler if the record cannot be read from the broker's log;
@@ -104,12 +105,12 @@ A killed process may leave half a line at the end; no other line may be broken.
 A journal may have several parts, each in its own file. The head of a later part also
 has ``part``, its number (the first part is 1), ``after``, the number of the last entry
 before it, and ``began``, the ``at`` of the first head. The last line of a complete part
-has no ``n``, but the ``part`` and ``after`` of the next part.
+has no ``n``; it has the ``part`` and ``after`` of the next part.
 """
 
 VERSION = 5
 
-# The prefix of the commit metadata that name a journal.
+# The prefix of commit metadata that names a journal.
 NOTE = "journal:"
 
 # Why a hold that no other process lifted has ended.

@@ -96,8 +96,8 @@ class Recorder:
         self._committed: tuple[object, int] = (None, 0)
         # The committed offsets that the broker returned in the current ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # Partitions whose log start is not known yet, each with the lowest fetch offset
-        # whose answer counts.
+        # Partitions whose log start is not known yet, each with an offset. Answers to
+        # fetches from lower offsets are ignored.
         self._log_starts_unknown: dict[TopicPartition, int] = {}
         # The time and the bounds of the last entry about the broker's clock.
         self._clock = -math.inf, 0.0, 0.0
@@ -441,13 +441,13 @@ class Recorder:
         self._write_without_raising("named", {"tp": tp_text(tp), "topics": topics})
 
     def transactional(self, tp: TopicPartition) -> None:
-        """Write, once per ownership, that a batch of a transaction was read."""
+        """Write, at most once per ownership, that records may belong to a transaction."""
         if tp not in self._transactional:
             self._transactional.add(tp)
             self._write_without_raising("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
-        """Write, only once, that the journal may lack later commits of this member."""
+        """Write, at most once, that the journal may lack later commits of this member."""
         if not self._has_hidden_commits:
             self._has_hidden_commits = True
             self._write_without_raising("unseen", {})

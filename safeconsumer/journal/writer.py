@@ -154,12 +154,12 @@ class JournalWriter:
                 self._user = None
 
     def now(self) -> float:
-        """Return the time that an entry would get if it were written now."""
+        """Return the time that an entry would have if it were written now."""
         return round(self._wall_offset + self._clock(), 6)
 
     def time_of(self, wall: float) -> float:
         """
-        Return the time that an entry would have got at an earlier moment.
+        Return the time that an entry would have had at an earlier moment.
 
         Args:
             wall: the moment, by the wall clock; the wall clock may have been adjusted

@@ -1,5 +1,5 @@
 """
-Exports the figures of consumers, workers and pumps to monitoring systems.
+Exports the metrics of consumers, workers and pumps to monitoring systems.
 
 :data:`METRICS` is the table from which everything else is generated. For Prometheus,
 install the extra ``metrics``, register a collector, and let prometheus-client serve

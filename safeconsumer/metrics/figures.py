@@ -47,7 +47,7 @@ class Figures:
     the state that was last applied, so an expired hold still counts until the
     consumer's next check.
 
-    Thread rules: any thread, also during ``poll`` and after ``close``.
+    Thread rules: any thread may use this, even during ``poll`` and after ``close``.
 
     Args:
         consumer: an adopted consumer.

@@ -93,7 +93,7 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """The unit of the values; empty for plain numbers, and for 0 and 1."""
+        """The unit of the values; empty for plain numbers, and for values of 0 or 1."""
         unit = self.name.removesuffix("_total").rpartition("_")[2]
         return unit if unit in _UNITS else ""
 
@@ -268,7 +268,7 @@ METRICS: tuple[Metric, ...] = (
         "worker",
         "For how long no commit of a worker has succeeded although there is something "
         "to commit; 0 while commits succeed. It also counts the time in which a "
-        "worker handles nothing because its first commit fails.",
+        "worker handles no record of a partition because its first commit fails.",
     ),
     Metric(
         "worker_commit_lag_offsets",

@@ -220,7 +220,7 @@ def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
 
 
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
-    # Create several tasks for each core, because tasks take different times.
+    # Create several tasks for each core, because some tasks take longer than others.
     return 4 * int(spark.sparkContext.defaultParallelism)
 
 

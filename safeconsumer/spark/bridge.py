@@ -37,8 +37,8 @@ DECIDER = "holds.decider"
 Opener = Callable[[str, SourceOptions, str], Stream]
 Facts = Mapping[str, str]
 
-# Errors that fail a query with their own message. All other errors are defects, after
-# which everything is held.
+# If one of these errors is raised, the query fails with the error's message. All
+# other errors are defects, after which everything is held.
 _REFUSALS = (
     *(ClientPropertyError, ControlTopicError, HeldDataLostError),
     *(HoldsUnreadableError, SparkSettingError),

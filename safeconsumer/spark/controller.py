@@ -83,7 +83,7 @@ class Controller:
 
         Args:
             targets: scopes (``"orders"``, ``"orders:0-2,5"``, ``"re:ord.*"``,
-                ``"@all"``), ``TopicPartition`` or compiled patterns over whole topic
+                ``"@all"``), ``TopicPartition`` or compiled patterns for whole topic
                 names.
             owner: the owner of the holds; two owners never lift each other's.
             reason: a text that people read.

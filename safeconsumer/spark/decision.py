@@ -46,7 +46,8 @@ class Plan:
         start: the offsets at which the batch starts.
         latest: the current end offsets of the partitions.
         held: the held partitions, each with its holds.
-        skips: the target of each skip, for held and other partitions.
+        skips: for each partition with a skip, held or not, the offset at which reading
+            continues.
     """
 
     start: Offsets
@@ -66,9 +67,9 @@ class Plan:
 
         A new held partition starts at 0, so that all its records are read after the
         hold is lifted. If a partition was truncated or recreated, and now ends before
-        its start, the batch ends at the partition's end, because the official source
-        refuses a batch that ends after the existing records. :meth:`losses` reports
-        this case as a loss. If a partition was missing during one plan, and the query
+        the batch starts, the batch ends at the partition's end, because the official
+        source refuses a batch that ends after the existing records. :meth:`losses`
+        reports this case as a loss. If a partition was missing during one plan, and the query
         continued because of ``failOnDataLoss=false``, the partition starts at 0 like a
         new one when it is back, because it may have been recreated. A partition with a
         skip ends at the skip's target.

@@ -96,7 +96,7 @@ class JavaClients:
     admin client or producer, but only one thread a consumer.
 
     Args:
-        jvm: the driver's JVM, by py4j.
+        jvm: the driver's JVM, through py4j.
         properties: properties of Java's clients.
 
     Attributes:
@@ -449,7 +449,7 @@ class JavaGroup(_Admin):
     Thread rules: any thread may use this.
 
     Args:
-        jvm: the driver's JVM, by py4j.
+        jvm: the driver's JVM, through py4j.
         properties: properties of Java's clients.
         name: the group's name.
 

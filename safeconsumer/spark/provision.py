@@ -17,7 +17,7 @@ _TOKENS = "spark-token-provider-kafka-0-10"
 
 def packages() -> str:
     """
-    Return the value of ``spark.jars.packages`` with which Spark fetches its connector.
+    Return the ``spark.jars.packages`` with which Spark fetches its Kafka connector.
 
     The value names Apache's connector, even for a vendor's build of Spark.
 
@@ -33,7 +33,7 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
     Return the value of ``spark.jars``: the shim, and the connector if it is given.
 
     Args:
-        connector: a folder with the connector's four jars. Without it only the shim is
+        connector: a folder with the connector's four jars. If None, only the shim is
             returned, and ``spark.jars.packages`` must have :func:`packages`.
 
     Raises:
@@ -53,7 +53,7 @@ def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: AN
     Python, because executors would otherwise run the ``python3`` in ``PATH``.
 
     Args:
-        connector: as for :func:`jars`; without it Spark fetches its connector.
+        connector: as for :func:`jars`; if None, Spark fetches its Kafka connector.
 
     Raises:
         SparkSetupError: as :func:`jars`.

@@ -65,8 +65,8 @@ class SparkQueries:
         Return whether a query has a trigger that makes it stop on its own.
 
         Spark informs its sources only of AvailableNow, and only if each source of the
-        query supports that trigger; otherwise Spark runs one batch, as with the trigger
-        once.
+        query supports that trigger; otherwise Spark runs one batch, as with
+        ``Trigger.Once``.
         """
         try:
             java = self._spark._jvm.java.util.UUID.fromString(query)  # noqa: SLF001 - pyspark's way

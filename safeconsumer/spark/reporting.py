@@ -34,9 +34,10 @@ class StreamReport:
     """
     Creates the reports of one stream, with the methods of a member's client.
 
-    A report reads ``applied`` first and the activity last. So if a stream obeys every
-    hold below ``applied`` and is not running a batch on a held partition, it will not
-    read that partition, because the next plan obeys the same holds.
+    For each report this class reads ``applied`` first and the activity last. So if a
+    stream obeys every hold below ``applied`` and is not running a batch on a held
+    partition, it will not read that partition, because the next plan obeys the same
+    holds.
 
     Args:
         group: the group whose holds the stream obeys.
@@ -148,8 +149,8 @@ class StatusReporter:
 
     Args:
         topic: the status topic.
-        clients: creates the client that writes the topic, which only the reporter's
-            thread uses.
+        clients: creates the client that writes to the topic; only the reporter's
+            thread uses that client.
     """
 
     def __init__(self, topic: str, clients: Clients) -> None:

@@ -26,7 +26,7 @@ class Retention:
 
     Args:
         cluster: answers queries for first offsets and topic ids.
-        clock: returns seconds that only increase.
+        clock: returns a monotonic time in seconds.
     """
 
     def __init__(

@@ -54,8 +54,8 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
 
     Raises:
         SparkSetupError: the session is a Spark Connect session, was stopped, is older
-            than Spark 3.5 or runs on a Java before 17, or lacks the shim or the
-            connector in the right version, or another process has registered it.
+            than Spark 3.5, runs on a Java older than 17, or lacks the shim or the
+            connector in the right version; or another process has registered it.
     """
     gateway = _gateway(spark)
     _refuse_stopped(spark)

@@ -177,8 +177,8 @@ class SkipRequests:
 
         Raises:
             SparkSetupError: the skip names no query and several queries of the session
-                have read the partition, or none of the queries that the skip may be for
-                has read it.
+                have read the partition, or no query to which the skip could apply has
+                read it.
         """
         with self._lock:
             readers = tuple(self._readers.values())

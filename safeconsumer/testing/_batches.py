@@ -14,8 +14,7 @@ from safeconsumer.testing._codes import RefusedError
 _HEADER = DefaultRecordBatch.HEADER_STRUCT
 _APPEND_TIME = DefaultRecordBatch.TIMESTAMP_TYPE_MASK
 _CONTROL = DefaultRecordBatch.CONTROL_MASK
-# Positions in the header of the last offset (relative to the first) and of the latest
-# timestamp.
+# Where a header has the last offset (relative to the first) and the latest timestamp.
 _LAST_DELTA, _MAX_TIMESTAMP = 23, 35
 _MAGIC = 2
 _ANY_SIZE = 2**31 - 1

@@ -1,8 +1,8 @@
 """
 Models a Kafka cluster as a plain object, without sockets, threads or clocks.
 
-A front end passes bytes from connections to the cluster, and answers back. The front
-end is either the sockets of :class:`~safeconsumer.testing.EmbeddedBroker` or a
+A front end passes bytes from connections to the cluster, and passes answers back. It
+is either the sockets of :class:`~safeconsumer.testing.EmbeddedBroker` or a
 simulated network. The cluster keeps everything in memory, and answers immediately or
 when one of the front end's timers fires. The answers depend only on the cluster's
 arguments and on the requests: the same requests in the same order get the same answers.
@@ -220,7 +220,7 @@ class Cluster:
         self.fetches.answer_waiting()
 
     def compact(self, topic: str) -> None:
-        """Keep only the last record with each key, and ignore the topic's delays."""
+        """Keep only the last record with each key, however recent the records are."""
         self._compact(self.topics.known(topic), inf)
 
     def clean(self) -> None:
@@ -228,7 +228,7 @@ class Cluster:
         Delete and compact records according to the topics' settings.
 
         Records are compacted only if they are older than ``min.compaction.lag.ms`` and
-        than ``segment.ms``, so that they are not in the active segment. Kafka's default
+        than ``segment.ms``, and therefore not in the active segment. Kafka's default
         retention of a week does not apply, because a test may write records with old
         timestamps.
         """
@@ -329,7 +329,7 @@ class Cluster:
         Start and return a fault for one kind of request; the caller may end the fault.
 
         Args:
-            api: Kafka's name of the request, such as ``"Fetch"``, or ``"*"`` for all
+            api: Kafka's name for the request, such as ``"Fetch"``, or ``"*"`` for all
                 requests.
             how: other fields of :class:`~safeconsumer.testing._faults.Fault`.
         """

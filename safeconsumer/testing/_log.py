@@ -73,7 +73,7 @@ class Log:
 
     def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
         """
-        Return at most ``room`` bytes, from the batch of ``offset`` up to ``end``.
+        Return at most ``room`` bytes, from the batch that contains ``offset`` up to ``end``.
 
         As in a broker's answer, the last batch may be cut off. If the first batch is
         larger than ``room``, it is returned whole with ``at_least_one``, and not at all

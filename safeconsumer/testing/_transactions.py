@@ -151,7 +151,7 @@ class Transactions:
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _abort_open_transaction(self, known: _Transactional) -> None:
-        """Abort an open transaction, fence its producer; refuse until the end is written."""
+        """Abort an open transaction, fence its producer; raise until its end is written."""
         if known.is_open:
             known.epoch += 1
             self._end(known, is_committed=False)

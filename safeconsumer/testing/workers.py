@@ -97,7 +97,7 @@ class DeadRecord:
     Attributes:
         record: the record, with its offset.
         error: the handler's last exception.
-        attempts: how often the record was tried.
+        attempts: how many times the record was tried.
         letter: the ``key``, ``value`` and ``headers`` that the producer of a
             :class:`~safeconsumer.DeadLetter` would send; None with any other sink.
     """

@@ -302,7 +302,7 @@ def refuse_unfinished(answer: object) -> None:
 
     Raises:
         HandlersCannotRunError: the value is a coroutine, a generator, or another
-            awaitable or future, for which no code would wait; or it is an exception.
+            awaitable or future, and no code would wait for it; or it is an exception.
     """
     if answer is None:
         return

@@ -206,7 +206,7 @@ class ConsumerClient:
         self._settled, self._wanted = holds, frozenset(wanted)
 
     def lift_all(self, owner: str) -> None:
-        """Lift an owner's hold of the whole consumer; this wakes a waiting poll."""
+        """Lift an owner's hold on the whole consumer; this wakes a waiting poll."""
         self._consumer.resume(ALL, owner=owner)
 
     def pause(

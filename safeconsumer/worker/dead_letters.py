@@ -35,8 +35,8 @@ worker with a ``HandlersCannotRunError``. If the sink raises
 
 # Errors after which a shorter letter may be accepted.
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-# Errors that every later try would meet, too, for example because the topic's name is
-# not valid or a permission is missing. The error for a missing topic is not listed,
+# Errors that every later attempt would meet, too, for example because the topic's name
+# is not valid or a permission is missing. The error for a missing topic is not listed,
 # because the topic may be created later. The error for an unreachable broker is not
 # listed either.
 _FINAL = (
@@ -88,8 +88,8 @@ def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN
             was sent.
 
     Raises:
-        HandlersCannotRunError: the object does not report when the letter has been
-            sent.
+        HandlersCannotRunError: the result is a coroutine or another object that
+            cannot report its completion.
     """
     over: Future[BaseException | None] = Future()
     if isinstance(answer, KafkaFuture):

@@ -325,7 +325,7 @@ class Decisions:
     def _pause(
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
-        # The pause's hold exists already, and prevents the record from starting.
+        # The pause's hold exists already, and keeps handlers from starting the record.
         if pause.scope == "key":
             self.queue.delay(lane, max(0.0, pause.for_ - late))
         else:

@@ -145,7 +145,7 @@ class Readers:
 
     @contextmanager
     def lend_record(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
-        """Yield the deserialized record to a handler's call."""
+        """Yield the deserialized record, for a handler's call."""
         yield self.read(record)
 
     @contextmanager

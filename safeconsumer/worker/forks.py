@@ -4,8 +4,8 @@ Ends a process that a handler has forked as soon as the handler's call ends.
 Of the worker's threads a forked child has only the one that forked, and it has a copy
 of the queue. In a plain loop ``sys.exit()`` ends such a child. In a worker, the
 exception would count as a failure of the record, and the child would continue with
-records that its parent handles, too. Therefore the child exits as soon as the call of
-the application's code ends, before the worker processes the call's result or exception.
+records that its parent handles, too. Therefore the child exits as soon as the
+application's code returns or raises, before the worker processes the result or error.
 The child reports no result, and writes no span and no journal entry.
 """
 

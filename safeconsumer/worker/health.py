@@ -111,7 +111,7 @@ class Stats:
         pauses: the number of pauses that handlers requested.
         breaker_opened: how many times a breaker has stopped a topic.
         breaker_open: the number of topics that a breaker has currently stopped. A topic
-            whose hold has expired counts while this member has records of it and none
+            whose hold has expired counts while this member has records from it and none
             has succeeded. A topic that other members now own counts until its hold
             expires.
         paused: the owner names of the worker's holds that are currently in force.
@@ -361,7 +361,7 @@ def running_offsets(
 
 
 def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
-    """Emit an event for each record that has newly stalled a handler."""
+    """Emit an event, once, for each record whose handler has stalled."""
     for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
         reported, slot.reported = slot.reported, (task, index)
         if reported == (task, index):

@@ -201,7 +201,7 @@ class Commits:
         }
 
     def lag(self) -> int:
-        """Return the number of complete offsets that are not committed yet."""
+        """Return the number of completed offsets that are not committed yet."""
         marks = self._kept.watermarks()
         # Each committed offset is read only once, because the polling thread may change it.
         known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]

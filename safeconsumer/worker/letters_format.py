@@ -1,4 +1,4 @@
-"""Writes the details of a dead letter to its headers, and reads them again."""
+"""Writes the details of a dead letter to its headers, and reads them back."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -116,9 +116,9 @@ class Engine:
 
     def turn(self) -> None:
         """
-        Poll once, and do the other work of a turn, in about one poll's timeout at most.
+        Poll once, and do the other work of a turn, within about one poll's timeout.
 
-        If a turn raises, the next turn first gets the records again that the failed
+        If a turn raises, the next turn first fetches again the records that the failed
         turn had polled but not admitted.
         """
         self._refetch_unadmitted()

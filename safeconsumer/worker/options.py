@@ -149,7 +149,7 @@ def _refuse(message: str) -> None:
 @frozen(kw_only=True)
 class Options:
     """
-    The options of a worker, also of one that a pump or ``run_worker`` creates.
+    The options of a worker, including one that a pump or ``run_worker`` creates.
 
     Raises:
         WorkerSettingError: an option is invalid; the message names it.

@@ -72,7 +72,8 @@ class Outages:
         Place an outcome's holds, and return the outcome; the caller must hold no lock.
 
         In the result, an ``OutageFailure`` replaces each failure of an outage, and an
-        error replaces a pause that is invalid or could not be placed.
+        error replaces a pause that is invalid or could not be placed. In an outage, the
+        result of a suspect batch keeps only the first failure, and is not suspect.
         """
         task = outcome.task
         if self._breaker is None and not outcome.failed:

@@ -67,8 +67,8 @@ class LaneState(enum.Enum):
               stopped the worker
     ========= ========================================== ==========================
 
-    A shared lane is never RUNNING, because it does not wait for its tasks. Only a main
-    lane is ever FILLING or AHEAD.
+    A shared lane is never RUNNING, because it does not wait for its tasks. Only an
+    ownership's main lane is ever FILLING or AHEAD.
     """
 
     IDLE = "idle"
@@ -359,7 +359,11 @@ class Epoch:
         return end
 
     def cut(self, end: int) -> int:
-        """Drop the records from ordinal ``end`` on; return the offset of the first one."""
+        """
+        Drop the records from ordinal ``end`` on, none of which may have been begun.
+
+        Return the offset of the first one.
+        """
         for lane in self.all_lanes():
             lane.cut(end)
         return self.progress.cut(end)

@@ -147,7 +147,11 @@ class Progress:
         return self._sizes[ordinal - self._first]
 
     def cut(self, end: int) -> int:
-        """Drop the records from ordinal ``end`` on; return the offset of the first one."""
+        """
+        Drop the records from ordinal ``end`` on, none of which may have been begun.
+
+        Return the offset of the first one.
+        """
         at, record = end - self._first, self.record(end)
         self._end = Watermark(record.offset, _epoch_of(record))
         del self._records[at:], self._sizes[at:], self._done[at:]

@@ -122,7 +122,7 @@ class Pump:
 
     Raises:
         WorkerSettingError: a setting is invalid, such as a dead-letter topic that the
-            consumer itself consumes; the message has the reason. For ``on_event`` the
+            consumer itself consumes; the message gives the reason. For ``on_event`` the
             error is a :class:`HookTypeError`.
         WorkerStateError: the pump is entered a second time, or while another Worker or
             Pump uses the consumer.

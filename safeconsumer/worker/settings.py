@@ -73,10 +73,11 @@ class Tracing:
     Args:
         parent: whether the trace context in a record's headers becomes the parent of
             the record's attempts, which then belong to the sender's trace and are
-            sampled with it. If not, each attempt starts a new trace that is linked to
-            the sender's, as attempts at a batch always do. For a batch of more than 128
-            records OpenTelemetry's SDK keeps the last links and counts the dropped
-            ones, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
+            sampled with it. If not, each attempt starts a new trace with a link to
+            the sender's trace. An attempt at a batch always starts a new trace, with
+            links to the senders' traces. If a batch has more than 128 records,
+            OpenTelemetry's SDK keeps the last links and counts the dropped ones, unless
+            ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
         provider: OpenTelemetry's ``TracerProvider``; None for the global provider,
             which may be set later.
 

@@ -7,7 +7,7 @@ from safeconsumer.worker.partition import Epoch, Lane
 
 class Turns:
     """
-    The line of partitions; each has its ready lanes in order.
+    The line of partitions that wait for their turn, each with its ready lanes in order.
 
     A partition that is set aside keeps its lanes but is no longer in the line.
 

@@ -26,7 +26,7 @@ class Limits:
             at most one poll.
         bytes: the maximum size of the kept keys, values and headers, plus 400 bytes per
             record; exceeded by one poll at most.
-        span: how many of a partition's records may be begun or completed beyond its
+        span: how many of a partition's records may be started or completed beyond its
             first incomplete record. The span limits how many records a restart repeats.
         age: seconds after which a worker becomes unhealthy because a handler is still
             running, a pump's batch is unanswered, a record that failed for good blocks,
@@ -53,7 +53,7 @@ class Load:
 @frozen
 class Marks:
     """
-    The loads at which polling stops and continues.
+    The loads at which polling stops and at which it continues.
 
     Attributes:
         high: polling stops when either value is reached.

@@ -134,7 +134,7 @@ class Worker:
             in another process only the span's context is current.
 
     Raises:
-        WorkerSettingError: a setting is invalid; the message has the reason, and
+        WorkerSettingError: a setting is invalid; the message gives the reason, and
             nothing was started. For ``on_event`` the error is a :class:`HookTypeError`.
 
     Thread rules: call ``run`` on one thread. All other methods may be called on any
@@ -466,7 +466,7 @@ class Worker:
         """
         Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force, no further records of the held partitions are started.
+        Once a hold is in force, handlers start no further records of the held partitions.
         """
         return health.running_offsets(
             self._runner.slots, is_batch=self._options.is_batch
@@ -481,8 +481,8 @@ class Worker:
         hook, because it did not return when the worker stopped, count, too.
 
         The key ``trace`` counts the spans that could not be made, ended or passed on.
-        ``stats()`` and the metric ``worker_hook_failures_total`` have the sum of all
-        numbers.
+        ``stats()`` and the metric ``worker_hook_failures_total`` show the sum of
+        these numbers.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:
@@ -607,7 +607,7 @@ class Worker:
         self._stop_following_holds()
         left = end - _LEAVE_SECONDS - self._clock()
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
-        with contextlib.suppress(Exception):  # the first error is reported already
+        with contextlib.suppress(Exception):  # the first error was already reported
             self._client.lift_expiring()
         with contextlib.suppress(Exception):  # the worker must finish in any case
             left = max(_LEAVE_SECONDS, end - self._clock())

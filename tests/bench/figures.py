@@ -123,7 +123,7 @@ def percentiles(row, name, values, targets, note=""):
 
 
 def percentile(values, percent):
-    """Return the smallest value such that ``percent`` % of the values are at most that."""
+    """Return the smallest value that at least ``percent`` % of the values do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]

@@ -87,7 +87,7 @@ class Stage:
     sizes: Sizes = field(factory=Sizes)  # the sizes of the measurements
     # Each variant's environment variables, if versions of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
-    # The name of the last shared topic, by its contents.
+    # Maps the contents of the last shared topic to its name.
     _shared: dict[tuple[Case, int], str] = field(factory=dict, init=False)
 
     def variant(self, kind, client, **settings):

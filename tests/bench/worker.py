@@ -12,8 +12,7 @@ _RATIOS = {
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 2.2}
 SPREAD = Case(partitions=16)
-# The number of distinct keys. It is so low that every poll returns records with every
-# key.
+# With so few distinct keys, every poll returns records with every key.
 KEYS = 97
 
 

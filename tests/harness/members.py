@@ -31,8 +31,8 @@ class Polled:
             end_of(one)
 
     def _poll(self, consumer):
-        # In a simulation the polls are long, because each poll costs CPU, while a delay
-        # of the block's exit costs only virtual time.
+        # In a simulation the polls are long, because each poll costs CPU time, while a
+        # late exit from the block costs only virtual time.
         milliseconds = 50 if world() is None else 500
         while not self._over.is_set():
             self.keep(consumer.poll(milliseconds))

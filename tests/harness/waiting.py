@@ -161,7 +161,7 @@ def _state(seen):
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
     """
-    Wait until a condition holds that other threads or processes make true.
+    Wait for a condition that other threads or processes make true.
 
     If pytest's time limit stops the test first, a note with the last state is added to
     pytest's error.

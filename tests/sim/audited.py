@@ -334,7 +334,7 @@ class Group(RandomLogs):
 
     Attributes:
         settings: the settings of all members.
-        there: the members that the test has not stopped.
+        running: the members that the test has not stopped.
     """
 
     def __init__(self, lab, folder, avoided=(), **more):
@@ -366,7 +366,7 @@ class Group(RandomLogs):
             **more,
         }
         self._count = 0
-        self.there, self.all = [], []
+        self.running, self.all = [], []
         self.log = []
         self.join()
         self.join()
@@ -382,10 +382,10 @@ class Group(RandomLogs):
         self.lab.cluster.faults.clear()
         for scope in sorted(self._held):
             self.operator.lift(scope)
-        for one in self.there:
+        for one in self.running:
             one.is_draining = True
         self.lab.sleep(40)
-        for one in self.there:
+        for one in self.running:
             one.is_over = True
         for one in self.all:
             if not one.process.is_dead:
@@ -398,12 +398,12 @@ class Group(RandomLogs):
     # ------------------------------------------------------------ members
 
     def join(self):
-        if len(self.there) < 4:
+        if len(self.running) < 4:
             name = f"m{self._count}"
             self._count += 1
             by_hand = self._free() if self._is_by_hand else None
             one = Program(self.lab, name, self._avoided, by_hand, **self.settings)
-            self.there.append(one)
+            self.running.append(one)
             self.all.append(one)
 
     def _free(self):
@@ -413,17 +413,17 @@ class Group(RandomLogs):
         return [tp for tp in self.tps if tp not in taken][:2]
 
     def kill(self):
-        if len(self.there) > 1:
-            one = self.there.pop(self.rng.randrange(len(self.there)))
+        if len(self.running) > 1:
+            one = self.running.pop(self.rng.randrange(len(self.running)))
             self.lab.kill(one.process)
 
     def leave(self):
-        if len(self.there) > 1:
-            one = self.there.pop(self.rng.randrange(len(self.there)))
+        if len(self.running) > 1:
+            one = self.running.pop(self.rng.randrange(len(self.running)))
             one.is_draining = one.is_over = True
 
     def hang(self):
-        one = self.rng.choice(self.there)
+        one = self.rng.choice(self.running)
         self.lab.freeze(one.process)
         self.lab.sleep(self.rng.choice((2, 8)))
         self.lab.thaw(one.process)

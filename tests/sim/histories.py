@@ -429,7 +429,7 @@ class History(RandomLogs):
         assert not late, f"P10: {late} never came"
 
     def _left(self):
-        # The next undelivered offsets; an empty list if only the next record shows them.
+        # The next undelivered offsets; an empty list as long as they are unknown.
         left = {}
         for tp, following in self.next.items():
             rest = [] if following is None else self._between(tp, following, 1 << 62)

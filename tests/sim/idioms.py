@@ -1,10 +1,11 @@
 """
-Programs that pause in the ways that users write, with a verdict for both clients.
+Programs that pause as users' programs do, with a verdict for both clients.
 
 A test runs each program as the only member of a group and dictates its assignment. A
-record that arrives while the program wants none is a leak. If the program wants records
-of a partition at the end but receives none, that is a stall. The programs run in the
-simulation (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
+record that arrives while the program wants none is a leak. If the program wants a
+partition's records when the test ends, but no longer receives them, that is a stall.
+The programs run in the simulation (``test_idioms.py``) and on Kafka
+(``tests/broker/parity``).
 """
 
 import threading
@@ -622,7 +623,7 @@ def play(stage, situation, programs, *, other=None, every=map):
         stage: a stage without topics.
         situation: the situation's name.
         programs: pairs of a program's name and an assignor's name.
-        other: the additional hold or gate, if there is only one program.
+        other: another owner's hold, or a gate; only for a single program.
         every: runs one turn of each ``Game``: ``map``, or the ``map`` of a thread pool.
     """
     stage.topic("a", 4)
@@ -783,7 +784,7 @@ COLUMNS = {
     "topic held": lambda until: Holder("topic", until),
     "gated": Gate,
 }
-"""Functions that create the additional hold or gate, which lasts until a given turn."""
+"""Functions that create another owner's hold, or a gate, that lasts until a given turn."""
 
 
 LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
@@ -792,10 +793,10 @@ LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
 @frozen
 class Case:
     """
-    The names of a program, its situation, and the additional hold or gate.
+    The names of a program, its situation, and another owner's hold, or a gate.
 
     Attributes:
-        until: when the additional hold is lifted; unused if there is none.
+        until: when the hold or gate ends; unused if there is none.
     """
 
     program: str

@@ -30,8 +30,8 @@ _INNER = {
     "wake_up": 1,
     "append": 1,
 }
-# Calls that do not wait for the IO thread, which the thread of a signal handler may
-# block.
+# Calls that do not wait for the IO thread. A thread that runs a signal handler may
+# block the IO thread.
 _ON_ANY_THREAD = ("seek", "seek_to_an_end", "pause", "resume", "wake_up", "append")
 _MOST_PLACES = 900
 _NO_MOVE = object()
@@ -44,7 +44,7 @@ class Acting(Deserializer):
     A deserializer that calls a function when it receives one of the next values.
 
     Attributes:
-        countdown: the number of values before the call.
+        countdown: the number of values before the one that causes the call.
         act: the function to call, or None.
     """
 
@@ -202,7 +202,7 @@ class MeddledHistory(History):
         self.settle()
 
     def settle(self):
-        """Judge the offsets of a call during which positions may have moved."""
+        """Check the offsets that arrived in a call during which positions may have moved."""
         found, self.found = self.found, {}
         moved, self.moved = self.moved, {}
         begins, self.just_recreated = self.just_recreated, {}
@@ -274,7 +274,7 @@ class MeddledHistory(History):
         super().commit_async()
 
     def peek(self):
-        """Poll without moving positions, and judge the first records."""
+        """Poll without moving positions, and check the first record of each partition."""
         found = {}
         self.is_reading = True
         with suppress(UnreadableError):

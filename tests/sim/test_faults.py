@@ -218,7 +218,7 @@ of_the_client = pytest.mark.xfail(
     ],
 )
 def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
-    """kafka-python's producer uses a fifth of a core or more; the test counts the turns."""
+    """kafka-python's producer uses a fifth of a core or more."""
     lab.topic("t")
     producer = make(lab)
     producer.send("t", value=b"0", partition=0).get(10)

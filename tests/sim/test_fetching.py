@@ -58,7 +58,7 @@ def test_fetch_requests_name_only_partitions_that_are_not_paused(lab):
         ),
     ],
 )
-def test_buffered_records_come_after_the_resume_without_another_fetch(lab, kind, how):
+def test_resume_delivers_buffered_records_without_another_fetch(lab, kind, how):
     """P8: the length of the pause does not matter."""
     (p0,) = lab.topic("t", 1, records=200)
     asked = []
@@ -105,7 +105,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_reading_continues_after_a_batch_without_records(lab, kind):
-    """Compaction empties an idempotent producer's batch, which a fetch returns alone."""
+    """Compaction empties an idempotent producer's batch; a fetch returns only that batch."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):

@@ -242,7 +242,7 @@ LEAVING = {
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
-def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
+def test_unsubscribe_and_assign_leave_pauses_until_resumed_with_their_owner(
     lab, leave, *, is_known
 ):
     """No join follows these calls, so no join could hand over the pauses."""

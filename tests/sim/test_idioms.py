@@ -1,4 +1,4 @@
-"""Simulated programs that pause in the ways that users write (see ``idioms.py``)."""
+"""Simulated programs that pause as users' programs do (see ``idioms.py``)."""
 
 import pytest
 from kafka import KafkaConsumer

@@ -24,7 +24,7 @@ FENCED_INSTANCE_ID = 82
 def test_poll_does_not_spin_while_a_heartbeat_is_unanswered(lab, kind, *, is_paused):
     """P11: the poll waits for ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
-    # A fetch response would also end the poll's wait, so no response arrives meanwhile.
+    # A fetch response would also end the poll's wait, so the broker delays it.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
     reader.owns([tp], each=5)
     if is_paused:

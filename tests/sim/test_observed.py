@@ -29,9 +29,9 @@ def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
     """
     The mixin does not count other leaks.
 
-    A program that stalls with ``SafeConsumer`` drops a pause without calling ``resume``, so
-    the mixin also counts records that the program wants. If ``resume`` raises ``KeyError``,
-    the program does not record that it has resumed.
+    If a program stalls with ``SafeConsumer``, it has dropped a pause without calling
+    ``resume``. The mixin then also counts records that the program wants. If ``resume``
+    raises ``KeyError``, the program does not record that it has resumed.
     """
     game = case.played(lab, Observed)
     leaked, counted = game.leaked, sum(game.consumer.leaked.values())

@@ -1,9 +1,9 @@
 """
 Iteration over an overridden ``poll()``, as in tracing and counting wrappers.
 
-Such a method may accept only ``timeout_ms`` and ``max_records``, so that its poll moves
-positions past all records. The iteration step moves the
-positions back to the records that it yields next.
+Such a method may accept only ``timeout_ms`` and ``max_records``. Its poll then moves
+positions past all records, and the iteration step moves the positions back to the
+records that it yields next.
 """
 
 from functools import partial
@@ -103,7 +103,7 @@ class Hoarding(SafeConsumer):
         return {tp: [record] for tp, record in first}
 
 
-def test_records_that_an_overridden_poll_keeps_are_yielded_once(lab):
+def test_records_buffered_by_an_overridden_poll_are_yielded_once(lab):
     """As with kafka-python, the records are not fetched again."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
@@ -155,7 +155,7 @@ METHODS = {merge: range(20), choose: range(4, 20, 5), leave_out: range(10, 20)}
 @pytest.mark.contract("P8", "P13")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 @pytest.mark.parametrize("base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
-def test_each_record_that_an_overridden_poll_returns_is_yielded_once(lab, base, method):
+def test_each_record_returned_by_an_overridden_poll_is_yielded_once(lab, base, method):
     """kafka-python does the same, even if a step polls several times or yields no record."""
 
     class Own(base):
@@ -267,7 +267,7 @@ def test_poll_override_that_raises_loses_no_record_of_an_emptied_buffer(lab, mea
     assert reader.offsets(tp) == [*range(20)]
 
 
-def test_records_that_an_overridden_poll_leaves_out_are_freed(lab):
+def test_records_left_out_by_an_overridden_poll_are_freed(lab):
     """An iteration step may poll for hours before it finds a record to yield."""
 
     class Choosing(SafeConsumer):

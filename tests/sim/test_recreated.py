@@ -702,7 +702,7 @@ SEEKS = {
 
 
 def assigned_again(lab, tp, **settings):
-    """Assign ``t`` to a reader whose metadata is older than the topic and its commit (40)."""
+    """Assign ``t`` to a reader whose metadata is older than ``t`` and its commit of 40."""
     reader = assigned(lab, **settings, **SHORT_AGE)
     reader.poll(1)
     lab.topic("u")

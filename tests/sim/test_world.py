@@ -89,7 +89,7 @@ def test_world_that_cannot_continue_raises_an_error_with_the_reason(main):
 
 
 def test_loop_that_logs_an_error_forever_is_stopped(monkeypatch):
-    """In one turn kafka-python's metadata loop has written 7 GB of logs."""
+    """kafka-python's metadata loop once wrote 7 GB of logs in one turn."""
 
     def no_timers(*_):
         message = "as planned"

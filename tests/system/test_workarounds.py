@@ -3,8 +3,8 @@ Tests that kafka-python still has the defects for which this package has workaro
 
 The pages in design/ list these defects. For each defect a test shows that the stock
 client has it. If such a test fails, upstream has repaired the defect; the workaround
-and the defect's row in the table can then be removed. Most of these tests are tests for
-our own consumer in the simulated world, which the stock client must fail
+and the defect's row in the table can then be removed. Most of these tests
+are in ``tests/sim``: our consumer must pass them, and the stock client must fail them
 (``stock_fails``). This module has the remaining tests.
 """
 

@@ -118,7 +118,7 @@ def test_search_that_ranks_the_wrong_page_first_is_found(found, faults):
         (f"cli: {'x' * 70}", 1),
     ],
 )
-def test_odd_subjects_are_found(subject, faults):
+def test_bad_commit_subjects_are_found(subject, faults):
     assert len(list(history.subject_faults([subject]))) == faults
 
 

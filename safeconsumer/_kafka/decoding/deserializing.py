@@ -3,7 +3,8 @@ Calls a program's deserializers, in each of the two forms that kafka-python acce
 
 kafka-python warns about deprecated forms. The source line of a warning matters: Python
 hides a DeprecationWarning outside ``__main__``, and users filter warnings by module.
-Therefore warnings name the same line as with kafka-python's own consumer.
+Therefore the warnings of this module name the same line as those of kafka-python's own
+consumer.
 """
 
 import warnings

@@ -101,7 +101,7 @@ class ReceivingManager(ClosingManager):
     Gives a client's connections transports that receive into their parser's memory.
 
     Existing connections keep their transports. kafka-python 3.1 creates its transports
-    elsewhere, and keeps them.
+    elsewhere; this class does not replace those.
     """
 
     transports = (ReceivingTransport, ReceivingSSLTransport)

@@ -93,8 +93,8 @@ class PauseSafeCluster(ClusterMetadata):
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
         # Keeps known topics that the response lacks. Only topics with an id are kept,
-        # which brokers send since Kafka 2.8: without an id, a recreated topic would
-        # look like the deleted one.
+        # because without an id a recreated topic would look like the deleted one.
+        # Brokers have sent ids since Kafka 2.8.
         answered: dict[str, Any] = {topic.name: topic for topic in answer.topics}
         doubted, self._missing_once = self._missing_once, frozenset()
         kept = []

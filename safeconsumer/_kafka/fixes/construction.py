@@ -3,7 +3,7 @@ Cleans up after a client whose constructor raises.
 
 The constructor of a kafka-python 3.0.12 client starts a thread and waits for a broker.
 If no broker responds, the constructor raises, and the thread runs until the process
-exits. A program that retries until a broker is back would get one more thread with each
+exits. A program that retries until a broker is back would leak one thread with each
 attempt.
 """
 

@@ -132,7 +132,7 @@ def _wait(
 
 
 def adopt_network(net: NetworkSelector) -> None:
-    """Let signal handlers interrupt later waits for a client's loop."""
+    """Let signal handlers interrupt threads that later wait for a client's loop."""
     if type(net) is NetworkSelector:
         net.__class__ = InterruptibleSelector
         net._safe_process = os.getpid()

@@ -137,8 +137,8 @@ class OwnedOffsets(Offsets):
         Return an error if an offset belongs to a topic that has been deleted.
 
         An offset belongs to a deleted topic if the topic was recreated after the commit
-        was requested. It also does if the new topic was not read up to the offset,
-        because the program may have derived the offset from records of the old topic.
+        was requested. It also belongs to one if the new topic was not read up to the
+        offset, because the program may have derived it from records of the old topic.
         If the program has not specified the offsets, these offsets are only removed
         from the commit.
 

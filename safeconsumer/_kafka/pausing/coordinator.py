@@ -123,7 +123,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
         """Set this class's attributes; ``wakeup`` interrupts the waits of :meth:`poll`."""
-        self._is_leaving = False  # whether a separate connection is leaving the group
+        self._is_leaving = False  # whether it is leaving over a separate connection
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self._net: Any = wakeable_net(self._net, self._waking)

@@ -588,8 +588,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream ignores partitions without a known leader, and repeats a request that
-        # a broker has refused in a busy loop.
+        # Upstream ignores partitions without a known leader. If a broker refuses a
+        # request, upstream repeats the request in a busy loop.
         leaderless: set[TopicPartition] = set()
         self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
@@ -670,9 +670,9 @@ class PauseSafeFetcher(Fetcher):
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as pending, and then sends the fetch. If sending
         # raises, no response ever removes the mark, and no further fetch is sent to the
-        # broker (3.0.12). Because all new marks are removed here, a broker whose fetch
-        # was already sent gets a second fetch. Of two responses for the same offset,
-        # the second one is dropped.
+        # broker (3.0.12). This method removes every mark that the failed call has made,
+        # so a broker whose fetch was already sent gets a second fetch. Of two responses
+        # for the same offset, the second one is dropped.
         marked = frozenset(self._nodes_with_pending_fetch_requests)
         try:
             return await super()._send_fetches_async()

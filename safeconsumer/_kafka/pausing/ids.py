@@ -8,10 +8,10 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds between two requests for topic ids. Between these, a doubtful partition is
-# fetched, but stays doubtful.
+# Seconds between two requests for topic ids. In between, a partition in doubt is
+# fetched, but stays in doubt.
 _EVERY = 1.0
-# A partition is doubtful if for this many seconds there was no proof that its topic
+# A partition is in doubt if there was no proof for this many seconds that its topic
 # exists. The shorter time is for partitions that were held, and is longer than a poll
 # takes. The other one is for all other partitions, and is as long as a slow handler may
 # take.
@@ -26,19 +26,19 @@ class TopicIds:
     """
     Decides which topics may have been recreated since they were last known to exist.
 
-    A metadata response proves that a topic exists. So does a fetch in flight, because a
-    broker responds with an error if the topic is deleted during the fetch. A response
-    that was late on its way proves it only for the time at which the broker can have
-    written the response: the time of the request, or the end of the longest wait of a
-    fetch. A partition
-    is doubtful if there was no such proof for a while: a fetch names only the topic, so
-    it might read the log of a new topic with that name. A broker that does not know a
-    fetch's topic also makes the partition doubtful. After that, only the response to a
-    later metadata request is a proof.
+    A metadata response proves that a topic existed at the time of the request. A fetch
+    in flight proves that it exists, because a broker responds with an error if the topic
+    is deleted during the fetch. An answered fetch proves it for the time of the answer,
+    but not for a later time than the broker may wait before it answers.
 
-    The fetch of a partition that is doubtful in this sense waits for a metadata
-    response only once, and briefly. After that the partition is fetched, but stays
-    doubtful until a response arrives.
+    A partition is *in doubt* if there was no such proof for a while: a fetch names only
+    the topic, so it might read the log of a new topic with that name. If a broker does
+    not know a fetch's topic, the partition is in doubt, too. After that, only the
+    response to a later metadata request is a proof.
+
+    The fetch of a partition that is in doubt waits for a metadata response only once,
+    and briefly. After that the partition is fetched, but stays in doubt until a
+    response arrives.
 
     Thread rules: only the IO thread uses this object.
 
@@ -95,7 +95,7 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Start a wait for metadata if any partition is doubtful; return whether to wait.
+        Start a wait for metadata if any partition is in doubt; return whether to wait.
 
         If the result is True, the caller must request metadata.
         """

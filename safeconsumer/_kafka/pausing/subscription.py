@@ -79,7 +79,7 @@ class Journal(Protocol):
         """Record the committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
-        """Record a time that a broker's clock showed between two local times."""
+        """Record that a broker's clock showed ``at`` between two monotonic times."""
 
     def unseen(self) -> None:
         """Record that a producer may commit for this member from now on."""
@@ -349,7 +349,7 @@ class LedgerSubscription(SubscriptionState):
 
     # Upstream checks all partitions three times in each poll. With a thousand
     # partitions this takes most of the poll's time, although nearly always all
-    # positions were settled already.
+    # positions are already settled.
 
     def unsettle(self) -> None:
         """Make the next check examine every position again."""
@@ -495,10 +495,10 @@ class LedgerSubscription(SubscriptionState):
 
         A topic that has fewer partitions now, or another id, was recreated. If its id
         has changed, all its partitions count as added. Topics that are neither given
-        nor subscribed are forgotten, unless the subscription is a pattern. The topics
-        of a join may be older than the subscription. While a worker uses the consumer,
-        all partitions of a topic that did not exist in an earlier call count as added,
-        unless the topic's id shows that it existed before.
+        nor subscribed are forgotten, unless the subscription is a pattern. After a
+        join, ``topics`` may be those of an earlier subscription. While a worker uses
+        the consumer, all partitions of a topic that did not exist in an earlier call
+        count as added, unless the topic's id shows that it existed before.
         """
         with self._lock:
             self._note_partitions(topics)
@@ -669,7 +669,7 @@ class LedgerSubscription(SubscriptionState):
         tp: TopicPartition,
         target: Any,  # noqa: ANN401 - of safeconsumer.group
     ) -> None:
-        """Record that an owned partition already is at the target of an operator's reset."""
+        """Record that an owned partition is already at the target of an operator's reset."""
         with self._lock:
             state = self.assignment.get(tp)
             if isinstance(state, OwnedPartitionState):
@@ -700,7 +700,11 @@ class LedgerSubscription(SubscriptionState):
         return state
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark positions that the program sets while topic ids are unconfirmed."""
+        """
+        Mark positions that the program sets while their topic's id is presumed.
+
+        Such a position is kept, even if the topic turns out to have another id.
+        """
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
@@ -755,9 +759,10 @@ class LedgerSubscription(SubscriptionState):
         """
         Drop a position until a broker has reported where to start.
 
-        If a call specifies no strategy, the position is out of range. A broker does not
-        report whether records were deleted, or the position is beyond the end of the
-        log. If the partition was held, the start of the log is requested first.
+        A call without a strategy means that the position is out of range. The broker
+        does not report whether the records there were deleted, or the position is
+        beyond the end of the log. If the partition was held, the start of the log is
+        requested first.
 
         Raises:
             IllegalStateError: the partition is not assigned, for example because

@@ -37,7 +37,7 @@ class Wakeup:
     lock.
 
     Attributes:
-        is_asked: whether the current poll, or the next one, must end.
+        is_asked: whether such a request is pending.
         poller: the thread that is currently polling.
     """
 
@@ -48,7 +48,7 @@ class Wakeup:
         self._waits: list[Future] = []
 
     def ask(self) -> None:
-        """End the current poll, or the next one."""
+        """End the current poll, or the next one if no poll is running."""
         self.is_asked = True
         for wait in tuple(self._waits):
             end_soon(self._net, wait)
@@ -130,7 +130,7 @@ class WakingManager:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the current poll, or the next one, must end."""
+        """Whether a wake-up is pending."""
         return self._wakeup.is_asked
 
     def wakeable(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function

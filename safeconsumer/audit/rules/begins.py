@@ -3,10 +3,10 @@ Compares the first position of each ownership with the broker's answer (A4, A6).
 
 The metadata of a commit names the journal of the member that made the commit, and the
 newest entry of that journal. A member that begins at a committed offset writes the
-broker's answer into its own journal. So each ownership is judged by that answer, and
-the answer by the journal that it names. The rule needs no clock, generation or order of
-journals to decide which of two members was earlier. A journal counts as missing if a
-commit names the journal but the judge did not get it.
+broker's answer into its own journal. So the rule compares each ownership's position
+with that answer, and the answer with the journal that it names. The rule needs no
+clock, generation or order of journals to decide which of two members was earlier. A
+journal counts as missing if a commit names the journal but the judge did not get it.
 """
 
 import re

@@ -3,7 +3,7 @@ G2: no record is delivered while the partition is held for the group.
 
 The holds topic shows when the partition was held, by the broker's clock. An ownership
 that began after some member had read the hold must obey the hold from its first record
-on; all other ownerships must obey it within ``--patience`` of its start.
+on; all other ownerships must obey it within ``--patience`` of the hold's start.
 """
 
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     its first record on. The time at which the broker appended the hold's record is not
     decisive, because members can read the record only a little later. All other
     ownerships may continue until their member has read the hold, but no longer than
-    ``--patience``.
+    ``--patience`` after the hold's start.
     """
     for bounds, (name, part) in product(case.bounds, case.parts.items()):
         moments = part.delivered if check == "G2" else part.begun
@@ -131,7 +131,7 @@ def unknown_holds(case: Case) -> str:
 
 
 def _not_covered(case: Case, control: Control) -> str:
-    # Return why the control topics do not cover the whole journals; "" if they do.
+    # Return why the control topics do not cover the journals completely; "" if they do.
     skew = case.settings.clock_skew
     clocks = case.clocks
     began = min(

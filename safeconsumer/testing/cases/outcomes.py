@@ -1,4 +1,4 @@
-"""Defines the errors that a case raises, for example if a client breaks its rule."""
+"""Defines the errors that a case raises, for example for a broken rule."""
 
 
 class DiffersError(AssertionError):

@@ -20,7 +20,7 @@ def test_log_truncated_while_no_member_reads(lab: Lab) -> None:
     The log is truncated while no member reads, as in an unclean leader election. The
     new leader then writes new records at offsets below the committed offset.
 
-    kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the committed
+    kafka-python (3.0, 2.3), aiokafka and confluent-kafka continue at the committed
     offset, and never deliver these new records. The Java client checks where the logs
     diverge.
     """
@@ -42,9 +42,9 @@ def test_paused_topic_recreated_with_more_records(lab: Lab) -> None:
 
     While the topic is paused, the client does not fetch it or request its metadata.
 
-    kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the position in the
-    old log. With KIP-848 confluent-kafka passes, because the broker revokes the deleted
-    topic.
+    kafka-python (3.0, 2.3), aiokafka and confluent-kafka continue at the position in
+    the old log. With KIP-848 confluent-kafka passes, because the broker revokes the
+    deleted topic.
     """
     here, paused = _recreated(lab, each=25)
     here.consumer.resume(here.tps)
@@ -72,8 +72,8 @@ def test_commit_after_paused_topic_was_recreated(lab: Lab) -> None:
 
     The next member reads all of the new log.
 
-    kafka-python 3.0, 2.3 and aiokafka commit the old position for the new topic, so the
-    next member starts there. confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka commit the old position for the new topic, so
+    the next member starts there. confluent-kafka passes.
     """
     here, paused = _recreated(lab, each=25)
     here.consumer.commit()

@@ -22,7 +22,7 @@ def test_evicted_for_not_polling(lab: Lab) -> None:
     """
     A member evicted for not polling still has its pauses when it rejoins.
 
-    kafka-python 3.0, 2.3 and aiokafka lose the pause together with the membership.
+    kafka-python (3.0, 2.3) and aiokafka lose the pause together with the membership.
     confluent-kafka passes.
     """
     here = team(lab, each=0, max_poll_interval=_NO_POLL)
@@ -37,7 +37,7 @@ def test_evicted_for_being_frozen(lab: Lab) -> None:
     """
     A member that was frozen and evicted still has its pauses when it rejoins.
 
-    kafka-python 3.0, 2.3 and aiokafka lose the pause together with the membership.
+    kafka-python (3.0, 2.3) and aiokafka lose the pause together with the membership.
     confluent-kafka passes.
     """
     session = lab.broker.group_config["session_timeout_ms"] / 1000

@@ -247,9 +247,9 @@ def test_paused_partition_unassigned_and_back(lab: Lab) -> None:
     """
     A paused partition that is unassigned and assigned again is still paused.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    With safeconsumer, a plain pause ends as well, but a strict pause stays in force.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. With safeconsumer, a plain pause ends as well, but a strict pause stays in
+    force. confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(5, partitions=2)
     consumer = lab.assigned([p0, p1])
@@ -271,9 +271,9 @@ def test_unassigned_and_back_with_a_fetch_in_flight(lab: Lab) -> None:
 
     The program paused the partition by name.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    With safeconsumer, a plain pause ends as well, but a strict pause stays in force.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. With safeconsumer, a plain pause ends as well, but a strict pause stays in
+    force. confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(3, partitions=2)
     consumer = lab.assigned([p0, p1], fetch_wait=_LONG_FETCH)

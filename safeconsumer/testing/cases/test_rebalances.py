@@ -14,8 +14,8 @@ def test_still_paused_when_a_member_joins(lab: Lab) -> None:
     """
     When another member joins, the partitions that a member keeps stay paused.
 
-    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
-    because an eager assignor revokes all partitions in each rebalance.
+    kafka-python 3.0 passes, as does confluent-kafka. kafka-python 2.3 and aiokafka
+    forget the pause, because an eager assignor revokes all partitions in a rebalance.
     """
     here = team(lab)
     paused = here.pause()
@@ -30,8 +30,8 @@ def test_still_paused_when_a_member_dies(lab: Lab) -> None:
     """
     When another member dies, the partitions that a member had paused stay paused.
 
-    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
-    because an eager assignor revokes all partitions in each rebalance.
+    kafka-python 3.0 passes, as does confluent-kafka. kafka-python 2.3 and aiokafka
+    forget the pause, because an eager assignor revokes all partitions in a rebalance.
     """
     here = team(lab, each=0)
     other = here.joined()
@@ -47,8 +47,8 @@ def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     """
     When partitions are added to a topic, the old ones stay paused; new ones are read.
 
-    kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause,
-    because an eager assignor revokes all partitions in each rebalance.
+    kafka-python 3.0 passes, as does confluent-kafka. kafka-python 2.3 and aiokafka
+    forget the pause, because an eager assignor revokes all partitions in a rebalance.
     """
     here = team(lab)
     paused = here.pause(how="named")
@@ -62,8 +62,8 @@ def test_paused_partition_moves_and_returns(lab: Lab) -> None:
     """
     A paused partition that moves to another member and back is still paused.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. confluent-kafka passes.
     """
     here = team(lab)
     paused = here.pause()
@@ -81,8 +81,8 @@ def test_another_member_reads_further_in_the_meantime(lab: Lab) -> None:
     The other member has read more records, and the partition stays paused until the
     program resumes it.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. confluent-kafka passes.
     """
     here = team(lab, each=300, auto_commit=True)
     here.reads_one_more()
@@ -114,8 +114,8 @@ def test_paused_before_each_poll(lab: Lab) -> None:
 
     The partitions continue at the next record once they are resumed.
 
-    kafka-python 3.0, 2.3 and aiokafka deliver records from partitions that are assigned
-    during a poll(), because these were not assigned yet when the loop paused.
+    kafka-python (3.0, 2.3) and aiokafka deliver records from partitions that are
+    assigned during a poll(), because these were not assigned yet when the loop paused.
     confluent-kafka passes.
     """
     here = team(lab)
@@ -171,8 +171,8 @@ def test_pausing_the_rest_while_another_owner_pauses_a_partition(lab: Lab) -> No
     Partitions that are reassigned and come back stay paused, as they do without the
     other owner.
 
-    kafka-python 3.0, 2.3 and aiokafka, in which pauses have no owners, forget the
-    pause, as the Java client documents. confluent-kafka has no paused().
+    kafka-python (3.0, 2.3) and aiokafka, in which pauses have no owners, forget the
+    pause, as documented for the Java client. confluent-kafka has no paused().
     """
     here = team(lab)
     others = here.tps[0]
@@ -210,7 +210,8 @@ def test_listener_pauses_the_rest(lab: Lab) -> None:
     """
     Partitions stay quiet if a listener pauses new partitions that are not in paused().
 
-    kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
+    kafka-python 3.0 passes, as do kafka-python 2.3 and aiokafka. confluent-kafka has no
+    paused().
     """
     tps = lab.topic_with(20, partitions=4)
     (witness,) = lab.topic(1)
@@ -254,7 +255,8 @@ def test_paused_returns_only_quiet_partitions(lab: Lab) -> None:
     """
     paused() returns the partitions that the program has paused, and no others.
 
-    kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
+    kafka-python 3.0 passes, as do kafka-python 2.3 and aiokafka. confluent-kafka has no
+    paused().
     """
     here = team(lab, each=0, taking=0)
     paused = here.pause()

@@ -11,9 +11,9 @@ def test_paused_consumer_unsubscribes_and_resubscribes(lab: Lab) -> None:
     """
     Paused partitions stay paused through unsubscribe() and subscribe().
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    With safeconsumer, a plain pause ends as well, but a strict pause stays in force.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. With safeconsumer, a plain pause ends as well, but a strict pause stays in
+    force. confluent-kafka passes.
     """
     here = team(lab)
     paused = here.pause(how="named")
@@ -28,8 +28,8 @@ def test_paused_topic_is_unsubscribed_and_resubscribed(lab: Lab) -> None:
     """
     A paused topic that is unsubscribed and subscribed again is still paused.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. confluent-kafka passes.
     """
     here = team(lab)
     paused = here.pause()
@@ -46,8 +46,8 @@ def test_paused_topic_deleted_and_recreated(lab: Lab) -> None:
     """
     A paused topic that is deleted and recreated is still paused.
 
-    kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
-    confluent-kafka passes.
+    kafka-python (3.0, 2.3) and aiokafka forget the pause, as documented for the Java
+    client. confluent-kafka passes.
     """
     # Subscribe by pattern, because a request for a topic by name may create the topic.
     stem = lab.name("again")

@@ -96,7 +96,7 @@ class Coroutines:
         return is_over
 
     def recall(self) -> None:
-        """Do nothing, because a coroutine immediately starts the records that it claims."""
+        """Do nothing, because a coroutine immediately handles the records that it claims."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """Cancel running handlers, exit the lifespan, and stop the loop if we started it."""

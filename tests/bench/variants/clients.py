@@ -475,7 +475,7 @@ class Reader:
             resumes of one partition took.
         """
         client = self._client
-        # The toggles come first, while no other thread needs the interpreter.
+        # Measure the toggles first, while no other thread needs the interpreter.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)

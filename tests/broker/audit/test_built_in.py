@@ -189,7 +189,7 @@ def test_reading_a_topic_for_the_audit_fails_if_the_broker_stops_responding(
 def test_reading_a_topic_for_the_audit_fails_if_records_are_deleted_during_the_read(
     clients, monkeypatch
 ):
-    """An earlier version skipped the deleted records, as if they had never existed."""
+    """An earlier version continued at the end, as if no record existed before it."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
     class Deleted(SafeConsumer):
@@ -205,7 +205,7 @@ def test_reading_a_topic_for_the_audit_fails_if_records_are_deleted_during_the_r
 
 
 def test_consumer_that_cannot_be_created_leaves_no_journal(tmp_path):
-    """Once, a program that retried until a broker responded left many journals behind."""
+    """A program that retried until a broker responded used to leave many journals behind."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(

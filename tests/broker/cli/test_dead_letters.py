@@ -267,7 +267,7 @@ def test_missing_origin_is_refused_with_a_list_of_the_letters_origins(topic, opt
     assert topic.returned() == []
 
 
-def test_existing_topic_without_dead_letters_is_a_valid_origin(topic, kafka_topic):
+def test_origin_that_exists_or_has_dead_letters_is_accepted(topic, kafka_topic):
     gone = f"{topic.origin}-gone"
     topic.put(topic=gone)
     for origin in (kafka_topic(partitions=1), f"{topic.origin}:2", gone):

@@ -104,7 +104,7 @@ def test_program_exits_silently_if_its_output_is_closed(arguments):
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
-def test_help_to_a_full_disk_fails_with_one_line(arguments):
+def test_writing_help_to_a_full_disk_fails_with_a_one_line_error(arguments):
     with FULL.open("w") as disk:
         ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN

@@ -225,7 +225,7 @@ def test_worker_finishes_its_handlers_and_commits_after_sigterm(program, make_co
         pytest.param("handlers:elsewhere", marks=pytest.mark.embedded_suffices),
     ],
 )
-def test_worker_gives_up_running_handlers_after_a_second_sigterm(program, target):
+def test_worker_abandons_running_handlers_after_a_second_sigterm(program, target):
     program.produce(b"a", b"slow")
     process = program.start(target)
     program.wait_seen(2)

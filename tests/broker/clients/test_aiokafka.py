@@ -334,7 +334,7 @@ class HoldingAtTheEnd(AIOKafkaConsumer):
 def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
     team, member
 ):
-    """During the hold the position stays before the records, and they are not committed."""
+    """During the hold the records are uncommitted, not busy, and after the position."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.subscribe([team.topic])

@@ -193,27 +193,27 @@ def test_hold_placed_during_a_fast_call_keeps_the_fetched_record(
     assert [one.offset() for one in handed] == [3]
 
 
-def kept_back(team, consumer, upstream, *partitions):
-    """Make the member keep back all records from these partitions; then lift the holds."""
+def hold_back(team, consumer, upstream, *partitions):
+    """Make the member hold back all records from these partitions; then lift the holds."""
     names = {number: f"{team.topic}:{number}" for number in partitions}
     upstream.handed = lambda found: consumer.hold(
         *{names[one.partition()] for one in found}
     )
     alone(team, consumer, *partitions)
     for _ in repeat_until(
-        lambda: len(consumer.quiet()) == 4, "records that are kept back"
+        lambda: len(consumer.quiet()) == 4, "records that are held back"
     ):
         assert consumer.consume(100, 0.1) == []
     upstream.handed = lambda _: None
     consumer.lift(*names.values())
 
 
-def test_each_poll_that_returns_a_kept_record_also_polls_librdkafka(
+def test_poll_that_returns_a_held_back_record_also_polls_librdkafka(
     team, member, upstream, monkeypatch
 ):
     """Only polls let librdkafka handle rebalances; without polls it leaves the group."""
     consumer = member()
-    kept_back(team, consumer, upstream, 0)
+    hold_back(team, consumer, upstream, 0)
     seconds = itertools.count(time.monotonic())
     monkeypatch.setattr(module, "monotonic", partial(next, seconds))
     polled, poll = [], Consumer._upstream_poll
@@ -224,12 +224,12 @@ def test_each_poll_that_returns_a_kept_record_also_polls_librdkafka(
     assert len(polled) == 5
 
 
-def test_kept_records_of_several_partitions_are_returned_in_turn(
+def test_held_back_records_of_several_partitions_are_returned_in_turn(
     team, member, upstream
 ):
-    """Records of one partition must not delay the kept records of another partition."""
+    """Records of one partition must not delay the held-back records of another."""
     consumer = member()
-    kept_back(team, consumer, upstream, 0, 1)
+    hold_back(team, consumer, upstream, 0, 1)
     came = [consumer.poll(1) for _ in range(10)]
     assert {one.partition() for one in came[:2]} == {0, 1}
     for number in (0, 1):
@@ -248,7 +248,7 @@ def test_partition_eof_is_returned_after_the_records(team, member):
     assert committed(consumer, 0) == 5
 
 
-def test_seek_drops_kept_records(team, member, upstream):
+def test_seek_drops_held_back_records(team, member, upstream):
     consumer = member()
     alone(team, consumer)
     taken(consumer, 2)
@@ -518,7 +518,7 @@ def test_failed_request_for_control_topics_leaves_no_client_open(monkeypatch):
 
 @pytest.mark.usefixtures("patient")
 def test_holds_before_an_unreadable_control_record_are_obeyed(team, monkeypatch):
-    """Only the next turn raises the error; the reader then continues after those holds."""
+    """Only the next call of ``turn`` raises; the reader then continues after those holds."""
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     error = KafkaError(KafkaError._BAD_MSG)
     unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
@@ -582,7 +582,7 @@ def test_each_spelling_of_the_offset_store_setting_is_accepted(team, value):
 def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
     team, call, wrong
 ):
-    """Once, each letter of a string was treated as a topic, and no partition was paused."""
+    """Earlier versions took each letter of a string for a topic and paused no partition."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -594,7 +594,7 @@ def test_pause_and_resume_accept_only_partitions_as_in_confluent_kafka(
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
 @pytest.mark.parametrize("wrong", [5, ""])
 def test_uncallable_callback_is_refused_by_subscribe(team, name, wrong):
-    """confluent-kafka does the same. Once, our member raised only in the first poll."""
+    """confluent-kafka does the same. Our member used to raise only in the first poll."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:

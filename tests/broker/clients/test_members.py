@@ -177,8 +177,8 @@ def test_holds_topic_that_ends_with_a_transaction_marker_is_read_to_its_end(
 def make_again(team):
     """Delete the holds topic, create it again, and place another hold."""
     name = team.settings.holds_topic
-    # aiokafka requests the topic's metadata, and the broker would otherwise create the
-    # topic with default settings.
+    # aiokafka requests the deleted topic's metadata. A broker that creates topics on
+    # request would create it with default settings.
     team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
     team.broker.delete_topic(name)
     team.create(name, topics.HOLDS_SETTINGS)

@@ -180,7 +180,7 @@ def test_rounds_of_holds_do_not_leak_lose_or_duplicate_any_record(
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
-            # A member is killed only if all is held: otherwise it would leave
+            # A member is killed only if everything is held: otherwise it would leave
             # uncommitted records.
             is_killed = number % 6 == 5
             killed += is_killed

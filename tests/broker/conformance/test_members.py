@@ -18,7 +18,7 @@ from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 pytestmark = pytest.mark.real_broker
 
 # Only our consumer on kafka-python can pass its holds on to the next owner, and allows
-# time limits that signals enforce.
+# a signal handler to raise anywhere in a poll.
 ABSENT = dict.fromkeys(
     ("pause-moves-with-its-partition", "time-limit-at-any-point-in-a-poll"),
     Verdict.ABSENT,

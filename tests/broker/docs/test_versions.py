@@ -1,5 +1,5 @@
 """
-Checks the pages' statements about other versions of kafka-python with these versions.
+Runs other versions of kafka-python to check the pages' statements about them.
 
 The statements are the table in ``docs/how-to/from-2x.md``, and the example
 ``docs/examples/observe.py``, which counts the records that kafka-python leaks.

@@ -1,5 +1,5 @@
 """
-Tests on a broker that requires passwords that no output contains a password.
+Tests that no output contains a password; the broker requires passwords.
 
 The tests collect all output of this package at the most verbose level: logs, events,
 journals, errors with their causes, ``repr``, and the output of commands.

@@ -68,7 +68,7 @@ def as_prometheus(name, unit, kind):
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
 def test_otel_names_exported_to_prometheus_equal_our_prometheus_names(metric):
-    """Thanks to equal names one dashboard can show the metrics of both exporters."""
+    """Because the names are equal, one dashboard can show the metrics of both exporters."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
     assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")

@@ -1,5 +1,5 @@
 """
-Tests that usual ways of pausing have the same results on Kafka as in the simulation.
+Tests that common ways of pausing have the same results on Kafka as in the simulation.
 
 The situation "lost at go" is left out, because only the simulated broker can refuse a
 member's joins for some time.
@@ -14,8 +14,9 @@ from safeconsumer import SafeConsumer
 from tests.sim.idioms import ASSIGNORS, PROGRAMS, SITUATIONS, expected, play
 from tests.sim.parity.stages import CLIENTS, RealStage
 
-_BESIDE = 8  # games that run concurrently; most of them wait
-# Ordinary runs play one game out of this many; nightly runs play the others.
+_BESIDE = 8  # programs that run concurrently; most of them wait
+# Ordinary runs test one out of this many pairs of a program and an assignor; nightly
+# runs also test the others.
 _DAYS_SHARE = 4
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 

@@ -36,7 +36,7 @@ def test_stopped_broker_leaves_no_socket_open():
         "    host, port = broker.bootstrap.split(',')[0].split(':')\n"
         "    client = create_connection((host, int(port)), timeout=5)\n"
         # This ApiVersions request, version 0, opens connections on both sides of the
-        # broker's front.
+        # broker's front end.
         "    client.sendall(bytes.fromhex('0000000b001200000000000100 0161'))\n"
         "    assert client.recv(100)\n"
         "client.close()\n"
@@ -58,8 +58,8 @@ def test_client_survives_injected_errors(broker, clients, error):
     assert len(broker.requests("Fetch")) >= 3
 
 
-def test_producer_without_a_response_is_closed_with_the_test(broker, clients):
-    """Once, the producer's thread kept running and used a third of a core."""
+def test_producer_without_a_response_is_closed_at_the_end_of_the_test(broker, clients):
+    """The producer's thread used to keep running and take a third of a core."""
     topic, before = clients.topic(partitions=1), set(threading.enumerate())
     producer = clients.producer()
     produce(producer, topic, 1)

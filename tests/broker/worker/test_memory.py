@@ -11,7 +11,7 @@ from tests.harness.processes import ran_python
 
 RECORDS = 1_500
 # This program runs in its own process, so that memory from earlier tests does not
-# count. The program prints by how many MB its memory has grown at most.
+# count. The program prints the peak growth of its memory in MB.
 PROGRAM = """
 import asyncio, sys, threading, time
 from safeconsumer import Limits, Reject, Retry, SafeConsumer, Worker

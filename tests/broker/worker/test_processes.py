@@ -86,7 +86,7 @@ def goes_deep(_record, _context):
     wait(90)
 
 
-def test_handler_process_whose_stack_exceeds_its_pipe_is_terminated_at_its_time_limit():
+def test_process_whose_stacks_do_not_fit_into_its_pipe_ends_at_its_time_limit():
     with executing("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
@@ -165,7 +165,7 @@ def test_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
 
 @frozen
 class Noting:
-    """A lifespan that writes down its process id on entry and on exit."""
+    """A lifespan that records its process id on entry and on exit."""
 
     folder: Path
 
@@ -182,14 +182,14 @@ class Noting:
             file.write(f"{what} {os.getpid()}\n")
 
     def notes(self):
-        """Return the lines that all processes have written down."""
+        """Return the lines that all processes have written."""
         path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
 
 
 @frozen
 class NotingHandler:
-    """A handler that writes down the state that its lifespan has returned."""
+    """A handler that records the state that its lifespan has returned."""
 
     lifespan: Noting
 
@@ -272,7 +272,7 @@ def test_worker_fails_after_its_commits_if_exiting_a_lifespan_raises(lab):
 
 @frozen
 class Entering(Noting):
-    """A lifespan that writes down its entry and then hangs until its process is killed."""
+    """A lifespan that records its entry and then hangs until its process is killed."""
 
     @contextlib.contextmanager
     def __call__(self):
@@ -281,7 +281,7 @@ class Entering(Noting):
         yield "never"
 
 
-def test_stop_while_a_lifespan_is_entered_does_not_give_up_any_handler(lab, tmp_path):
+def test_stop_while_a_lifespan_is_entered_does_not_abandon_any_handler(lab, tmp_path):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     before = set(multiprocessing.active_children())

@@ -134,7 +134,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
 
 
 def fleets_in(path, **words):
-    """Return the fleets in a table; ``words`` maps each abbreviation to its full steps."""
+    """Return the fleets in a table; ``words`` maps abbreviations to the steps they mean."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
         text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)

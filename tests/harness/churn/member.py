@@ -14,7 +14,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import Lifetime, Worker
 from tests.harness.scopes import short
 
-_STEP = 20.0  # seconds of a nap between two checks whether to stop
+_STEP = 20.0  # seconds to sleep between two checks for a stop
 _AT_ONCE = 25  # maximum number of records between two checks for other work
 
 

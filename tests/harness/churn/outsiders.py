@@ -15,7 +15,7 @@ class Outsider:
     A program that makes the calls in ``todo``, and exits when ``is_over`` is set.
 
     Args:
-        host: the program's world, which starts the program and provides its waits.
+        host: the program's world, which starts the program and whose ``idle`` waits.
         name: the name of the program's process or thread.
     """
 

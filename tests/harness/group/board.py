@@ -1,4 +1,4 @@
-"""Feeds a board with records of control topics, without a broker."""
+"""Feeds records of control topics to a ``Board``, without a broker."""
 
 from attrs import evolve
 from kafka import TopicPartition

@@ -116,7 +116,7 @@ class Story:
         }
 
     def where(self, user):
-        """Return the options with which a user runs a command."""
+        """Return a command's options for this user's login and for the topic prefix."""
         login = ("--config", str(self.files[user]))
         return (*login, "--topic-prefix", self.prefix)
 

@@ -1,7 +1,7 @@
 """
 Makes consumers whose broker accepts connections but never answers.
 
-Such consumers let calls that need no answer be tested in milliseconds.
+With such consumers, tests of calls that need no answer take milliseconds.
 """
 
 import socket

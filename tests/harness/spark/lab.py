@@ -154,8 +154,8 @@ class DeciderLab:
         """
         Plan a batch; ``end`` is the end that the source's own limit has set.
 
-        ``between`` is called between the two requests that a limiter with a minimum
-        sends.
+        If ``between`` is given, Spark's limit has a minimum; ``between`` is called
+        between the two requests that such a batch needs.
         """
         limit = "none" if end is None else "maximum"
         planned = {

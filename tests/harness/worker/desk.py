@@ -15,7 +15,7 @@ from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
 KEYS = 3
-# Each order, with and without batches; there are no batches in order by key.
+# Each order, with and without batches; the order by key allows no batches.
 KINDS = [
     (order, is_batch)
     for order in Order

@@ -7,7 +7,7 @@ from safeconsumer.worker.queue import Queue
 
 
 def commits_too_far(patch):
-    """Make the worker commit beyond a record whose handler still runs."""
+    """Make the worker commit beyond a record whose handler is still running."""
     commit_soon = ConsumerClient.commit_soon
 
     def further(client, marks, then):
@@ -19,7 +19,7 @@ def commits_too_far(patch):
 
 
 def keeps_no_order(patch):
-    """Make the worker start a second task of a lane while the first one still runs."""
+    """Make the worker start a second task of a lane while the first one is still running."""
     note = Queue._note
 
     def note_and_go_on(queue, task):

@@ -188,7 +188,7 @@ class Book:
         return all(one.is_over(self.now) for one in both)
 
     def log(self, line):
-        """Add a line to the history that a violation shows."""
+        """Add a line to the history, which the message of a violation contains."""
         self.history.append(f"{self.now:9.3f} {line}")
 
     def fail(self, promise, what):

@@ -159,7 +159,7 @@ def commit_elsewhere(lab, offset):
 
 
 def since(one, tp, count):
-    """Return a member's values of a partition, without the first ``count`` values."""
+    """Return the values that a member has read from a partition after the first ``count``."""
     return one.values(tp)[count:]
 
 

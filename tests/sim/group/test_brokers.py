@@ -93,7 +93,7 @@ def test_missing_broker_is_named_even_if_no_group_is_known(lab):
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_follower_of_a_lost_coordinator_stays_current_on_other_groups(
+def test_follower_that_lacks_one_coordinator_stays_current_on_other_groups(
     lab, *, is_frozen
 ):
     groups(lab)

@@ -218,7 +218,7 @@ def test_poll_requests_one_report_only_after_records_of_a_held_partition(operato
     consumer.close()
 
 
-def in_hand(consumer):
+def busy_partitions(consumer):
     return {one.partition for one in consumer._subscription.busy()}
 
 
@@ -234,14 +234,14 @@ def in_hand(consumer):
     ids=["seek", "unsubscribe", "commit", "wakeup", "pause"],
 )
 @operated()
-def test_records_stay_in_hand_until_the_next_poll(operator, change):
+def test_partition_stays_busy_until_the_next_poll(operator, change):
     consumer = consumer_with_records(operator)
-    assert in_hand(consumer) == {0}
+    assert busy_partitions(consumer) == {0}
     change(consumer)
-    assert in_hand(consumer) == {0}
+    assert busy_partitions(consumer) == {0}
     consumer.pause_all()
     consumer.poll(0)
-    assert in_hand(consumer) == set()
+    assert busy_partitions(consumer) == set()
     consumer.close()
 
 
@@ -250,18 +250,18 @@ def test_iteration_step_stopped_by_a_wakeup_finishes_the_previous_record(operato
     consumer = consumer_with_records(operator)
     consumer.config["consumer_timeout_ms"] = 500
     next(consumer)
-    assert in_hand(consumer) == {0}
+    assert busy_partitions(consumer) == {0}
     consumer.pause("t")
     asked = counted(consumer)
     consumer.wakeup()
     with pytest.raises(StopIteration):
         next(consumer)
-    assert (in_hand(consumer), asked) == (set(), [1])
+    assert (busy_partitions(consumer), asked) == (set(), [1])
     consumer.close()
 
 
 @operated()
-def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
+def test_partition_whose_records_a_poll_puts_back_is_not_busy(operator):
     """The pause comes between the drain and the final check of the poll."""
     consumer = consumer_with_records(operator)
     drain = consumer._fetcher.fetched_records
@@ -273,24 +273,24 @@ def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
 
     consumer._fetcher.fetched_records = drained_and_held
     assert consumer.poll(200) == {}
-    assert in_hand(consumer) == set()
+    assert busy_partitions(consumer) == set()
     consumer.close()
 
 
 @operated()
-def test_polled_records_are_in_hand_again_after_a_pump(lab, operator):
+def test_partition_of_polled_records_is_busy_again_after_a_pump(lab, operator):
     """In the pump's ``with`` block only records in batches count, not all polled records."""
     consumer = consumer_with_records(operator)
     with Pump(consumer) as pump:
         batch = next(iter(pump))
-        assert in_hand(consumer) == {0}
+        assert busy_partitions(consumer) == {0}
         consumer.pause("t")
         batch.done()
-        lab.until(lambda: in_hand(consumer) == set())
+        lab.until(lambda: busy_partitions(consumer) == set())
     consumer.resume("t")
     while not consumer.poll(200):
         pass
-    assert in_hand(consumer) == {0}
+    assert busy_partitions(consumer) == {0}
     consumer.close()
 
 
@@ -304,9 +304,9 @@ def test_batch_left_in_a_pump_counts_as_busy_until_it_is_done(operator):
         batch = next(iter(pump))
     consumer.pause_all()
     consumer.poll(0)
-    assert in_hand(consumer) == {0}
+    assert busy_partitions(consumer) == {0}
     batch.done()
-    assert in_hand(consumer) == set()
+    assert busy_partitions(consumer) == set()
     consumer.close()
 
 
@@ -417,7 +417,7 @@ def test_busy_is_not_called_after_close_has_returned(lab, operator):
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("has_pumped", [False, True], ids=["a loop", "after a pump"])
 @operated()
-def test_closed_loop_has_no_records_in_hand(operator, *, has_pumped):
+def test_closed_loop_has_no_busy_partition(operator, *, has_pumped):
     consumer = consumer_with_records(operator)
     if has_pumped:
         with Pump(consumer, drain=Drain(shutdown=0.1)) as pump:
@@ -425,6 +425,6 @@ def test_closed_loop_has_no_records_in_hand(operator, *, has_pumped):
         batch.done()
     while not consumer.poll(200):
         pass
-    assert in_hand(consumer) == {0}
+    assert busy_partitions(consumer) == {0}
     consumer.close()
-    assert in_hand(consumer) == set()
+    assert busy_partitions(consumer) == set()

@@ -97,7 +97,9 @@ def test_no_member_lifts_an_operators_hold(lab, operator):
 
 @pytest.mark.contract("G4")
 @operated(nightly=4)
-def test_garbage_is_skipped_and_a_record_of_a_later_version_is_a_hold(lab, operator):
+def test_garbage_is_skipped_and_a_record_of_a_later_version_counts_as_a_hold(
+    lab, operator
+):
     (tp,) = lab.topic("t", records=5)
     a = operator.member("a")
     lab.until(lambda: len(a.records) == 5)

@@ -186,7 +186,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(team):
 
 
 @played(work)
-def test_audit_reads_the_topic_as_the_history_prints_it(team):
+def test_audit_finds_the_same_holds_in_the_topic_as_in_its_history(team):
     """The audit has its own clients and decoder."""
     pause(team, team.topic, "--for", "1h")
     typed(team, "extend", team.topic, "--for", "2h")
@@ -287,7 +287,7 @@ def test_history_since_a_time_is_marked_as_incomplete(team):
 
 
 class Steps:
-    """Replaces the event of a command with --follow; each wait performs one step."""
+    """Replaces the event on which ``history --follow`` waits; each wait performs one step."""
 
     def __init__(self, *steps):
         self._steps = [*steps, lambda: signal.raise_signal(signal.SIGINT)]

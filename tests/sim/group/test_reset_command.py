@@ -298,8 +298,8 @@ def test_end_of_a_growing_log_is_a_valid_target(team):
 
 @pytest.mark.parametrize("kind", ["plain", "refusing"])
 @played()
-def test_owners_that_move_nothing_are_named_and_require_force(team, kind):
-    """These owners are a plain client, and a member whose settings forbid moves."""
+def test_owners_that_ignore_resets_are_named_and_require_force(team, kind):
+    """These owners are a plain client, and a member whose settings forbid resets."""
     settings = {"plain": None, "refusing": team.settings}[kind]
     if settings is not None:
         settings = type(settings).prefixed(team.prefix, resets=False)

@@ -82,7 +82,7 @@ def test_coordinator_change_merely_delays_a_reset(lab, operator, assignor, way):
 
 @operated(nightly=10, nodes=3)
 def test_repeated_broker_restarts_merely_delay_a_reset(lab, operator):
-    """Eleven times a random broker restarts, which may be a leader or the coordinator."""
+    """Random brokers, which include leaders and the coordinator, restart eleven times."""
     fleet = Fleet(lab, operator, "ab")
     targets = dict.fromkeys(fleet.tps, 4)
     operator.reset(targets)
@@ -209,7 +209,9 @@ def test_commit_of_a_transaction_after_the_move_is_corrected_under_the_hold(
 
 
 @operated(nightly=4)
-def test_committed_target_counts_as_done_once_its_owner_starts_there(lab, operator):
+def test_reset_counts_as_done_once_the_owner_starts_at_the_committed_target(
+    lab, operator
+):
     """Before that, the owner would continue and commit at its old position."""
     one = at_work(lab, operator, auto_commit_interval_ms=60_000)
     one.call(lambda consumer: consumer.commit({T: at(4)}))

@@ -15,8 +15,8 @@ def assigned(s, *partitions, **settings):
 
 
 @both
-def an_assigned_consumer_reads_in_order(s):
-    """An assigned consumer reads each partition in order."""
+def a_manual_assignment_is_read_in_order(s):
+    """A consumer with a manual assignment reads each partition in order."""
     partitions = s.topic(partitions=3, records=10)
     one = assigned(s, *partitions)
     one.read(30)

@@ -79,7 +79,7 @@ def test_retry_that_is_due_waits_for_the_expiry_of_a_hold(lab):
 @pytest.mark.contract("W10")
 @in_both
 @ORDERS
-def test_hold_placed_by_a_handler_stops_the_records_handed_over_with_it(
+def test_hold_placed_by_a_handler_stops_records_that_the_executor_already_has(
     lab, executor, order
 ):
     filled(lab, 1, *[""] * 10, "pauses", *[""] * 10, keys="a")
@@ -242,7 +242,7 @@ def test_breaker_holds_a_topic_during_an_outage(lab, tmp_path, order):
 
 
 @pytest.mark.contract("W11")
-def test_breaker_continues_after_the_loss_of_all_records(lab):
+def test_breaker_keeps_its_interval_after_the_loss_of_all_records(lab):
     filled(lab, 1, *["calls"] * 10)
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(on=(ConnectionError,), failures=1, first=1.0, factor=1.0)

@@ -86,7 +86,7 @@ def half_done(lab):
 
 
 @pytest.mark.contract("W4")
-def test_other_assignment_of_a_workers_consumer_is_refused(lab):
+def test_changing_the_assignment_of_a_workers_consumer_is_refused(lab):
     filled(lab, 2, *[""] * 3)
     handler = Handler(lab)
     reading = consumer(lab)

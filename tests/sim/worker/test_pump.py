@@ -1,4 +1,4 @@
-"""A pump hands out batches to a loop of the program."""
+"""A pump hands out batches to the program's loop."""
 
 import gc
 import json
@@ -291,7 +291,7 @@ def test_batch_dropped_without_an_answer_ends_the_pump(lab, order):
 
 
 @ORDERS
-def test_batch_without_an_answer_for_too_long_is_reported(lab, order):
+def test_batch_left_unanswered_for_too_long_is_reported(lab, order):
     """Each call of ``done`` restarts the time limit of the batch."""
     reported = []
     options = {"order": order, "on_event": reported.append, "limits": Limits(age=10.0)}
@@ -554,7 +554,7 @@ def test_lost_membership_commits_nothing(lab):
 
 
 def test_record_that_cannot_be_deserialized_fails_alone(lab):
-    """The indexes of a batch count the readable records."""
+    """The indexes of a batch count only its readable records."""
     (tp,) = filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
     away = [ConnectionError("planted")]
 
@@ -742,7 +742,7 @@ class Answers:
         self.out = [(one, some) for one, some in self.out if some]
 
     def judge(self):
-        """W4: no offset past an open record is committed."""
+        """W4: no offset past an incomplete record is committed."""
         for number, mark in enumerate(committed(self.lab)):
             ends = {n for p, n in self.ended if p == number}
             assert set(range(mark or 0)) <= ends
@@ -795,7 +795,7 @@ def refuse_first(record):
 
 @ORDERS
 def test_waiting_dead_letter_does_not_keep_its_batch_in_memory(lab, order):
-    """The program reports the error in the call that has the batch, and returns."""
+    """The function that received the batch reports the error, and returns."""
     batches = []
 
     def process(batch):

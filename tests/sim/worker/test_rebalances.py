@@ -227,7 +227,7 @@ def test_cooperative_revocation_waits_one_second(lab):
 
 
 @pytest.mark.contract("W6")
-def test_withdrawn_join_ends_the_drain(lab):
+def test_drain_ends_if_the_requested_join_is_cancelled(lab):
     filled(lab, 1, "slow", *[""] * 5)
     run = Working(lab, Handler(lab, slow=5), settings=quick())
     lab.until(lambda: run.worker.stats().running)
@@ -263,7 +263,7 @@ def test_stop_during_a_drain_is_bounded(lab, protocol, how, revoke):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_report_is_not_committed_if_a_revoked_partition_was_not_committed(
+def test_report_has_committed_false_if_a_revoked_partition_was_not_committed(
     lab, *, goes_on
 ):
     (tp,) = filled(lab, 1, "")
@@ -496,12 +496,12 @@ def test_records_polled_before_a_pump_are_committed_only_with_a_later_record(lab
     reading.close()
 
 
-# An ownership always has a committed floor
+# The start offset of each ownership is committed
 
 
 @pytest.mark.contract("W12")
 @in_both_ways
-def test_idle_ownership_is_committed(lab, protocol):
+def test_start_offset_of_an_idle_partition_is_committed(lab, protocol):
     one, other, *_ = lab.topic("t", 3)
     put(lab, one, *[""] * 4)
     put(lab, other, *[""] * 2)

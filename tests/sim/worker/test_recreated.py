@@ -122,7 +122,7 @@ def test_worker_skips_no_record_of_a_topic_that_was_missing(
 @pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}])
 @simulated(seeds=1, nightly=5)
 def test_worker_skips_no_record_of_a_recreated_topic_without_ids(lab, protocol, how):
-    """The responses in between lack the topic, as the cluster sends no topic ids."""
+    """The cluster sends no topic ids, but its responses lack the topic in between."""
     lab.cluster.creates_topics = False
     lab.topic("t", 2)
     topic = lab.cluster.topics.get("t")

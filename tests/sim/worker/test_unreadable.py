@@ -202,7 +202,7 @@ class Stateful(Deserializer):
 
     Attributes:
         inside: the number of threads that are in the deserializer now.
-        most: the most threads that were in the deserializer at a time.
+        most: the largest number of threads in the deserializer at the same time.
     """
 
     def __init__(self, lab):

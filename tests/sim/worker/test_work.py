@@ -319,7 +319,7 @@ def test_exception_group_has_the_effect_of_its_errors(
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
 def test_batch_failure_in_a_group_names_the_records(lab, executor):
-    """The deserializer fails the first record, so the handler's indexes differ."""
+    """The deserializer fails on the first record, so index 1 of the batch is offset 2."""
     filled(lab, 1, "bad", "b", "c")
 
     def read(data):

@@ -287,7 +287,7 @@ def settled(lab, *runs):
 
 
 def journaled(lab, folder, handle, settings=None, **options):
-    """Start a worker with a journal, which commits soon and retries soon."""
+    """Start a worker that has a journal and short delays for commits and retries."""
     options = {"retry": SOON, "commit": OFTEN, **options}
     return Working(
         lab, handle, settings={"journal": folder, **(settings or {})}, **options

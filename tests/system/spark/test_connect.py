@@ -31,7 +31,7 @@ def server(quick, tmp_path_factory):  # noqa: ARG001 - must precede the JVM
 
 @pytest.fixture
 def far(server, kafka_broker, tmp_path):
-    """Yield a lake whose session is a client of the server."""
+    """Yield a :class:`Lake` whose session is a client of the Spark Connect server."""
     made = Lake(server.session(), kafka_broker, tmp_path, partitions=2)
     yield made
     for query in made.spark.streams.active:

@@ -286,7 +286,7 @@ def test_offsets_that_a_batch_skipped_do_not_count_as_read(skips, verdict, first
     assert (verdicts(rows), row.offset) == ({"orders:0": verdict}, first)
 
 
-def test_offsets_skipped_by_a_missing_batch_do_not_count_as_read():
+def test_offsets_in_the_skip_file_of_a_missing_batch_do_not_count_as_read():
     files = log((1000.0, orders(10)), (2000.0, orders(20)), (5000.0, orders(20)))
     del files["offsets/1"]
     files["sources/0/skips/1"] = skipping(10, 20)

@@ -118,7 +118,7 @@ def test_key_of_a_later_version_names_a_separate_hold():
 
 
 def test_history_written_by_release_0_5_is_refused():
-    """Such a history is older than any readable journal, and mixes holders of two topics."""
+    """Such a history is older than any readable journal, and names holders of two topics."""
     document = json.loads(history([RawRecord(KEYS[0], VALUES[1], 0, 100_000)]))
     (record,) = document["records"]
     del record["version"], record["extra"]

@@ -281,7 +281,7 @@ def hanging(count):
 
 
 def resetting(count):
-    """Let an operator reset partitions that have no other evidence of their start offset."""
+    """Let an operator reset partitions whose start offsets have no other explanation."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:

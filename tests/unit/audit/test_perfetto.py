@@ -77,7 +77,7 @@ def is_certain(fleet):
     }
 
 
-# Of two pauses in one poll, the slice begins at the first, but the second is in force.
+# If one poll has two pauses, the slice begins at the first; the second is in force.
 TWICE = "paused_again_when_it_expires"
 CERTAIN = [
     pytest.param(

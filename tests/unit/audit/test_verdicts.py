@@ -39,7 +39,7 @@ def test_good_fleet_passes_every_check(fleet):
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", DRAINED, ids=short)
-def test_drained_fleet_fails_the_check_in_its_name_only_if_judged_as_drained(fleet):
+def test_drained_fleet_named_after_a_check_fails_it_only_if_judged_as_drained(fleet):
     checks = {fleet.__name__.split("_")[1].upper()} & set(CHECKS)
     assert failed(fleet()) == set()
     assert failed(fleet(), is_drained=True) == checks

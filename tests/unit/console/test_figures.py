@@ -64,7 +64,7 @@ def run_console(monkeypatch, port, inside):
 
 
 def test_figures_have_their_own_port_without_a_token(monkeypatch):
-    """The token could place holds, and the port of the pages refuses other host names."""
+    """The token permits holds, and the port of the pages refuses other host names."""
     port = free_port()
 
     def scrape():

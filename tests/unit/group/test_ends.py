@@ -11,7 +11,7 @@ from tests.harness.group.board import Topics
 
 HOUR = 3600.0
 OFFSETS = st.floats(-3 * HOUR, 3 * HOUR).filter(lambda one: abs(one) >= 60)
-# The duration of a hold in seconds, and the part of it that passes before the view.
+# The duration of a hold in seconds, and the fraction of it that has passed at the view.
 LASTING = st.floats(60, 4 * HOUR)
 PART = st.floats(0.01, 0.99)
 

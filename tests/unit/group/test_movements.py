@@ -143,7 +143,7 @@ def test_member_that_cannot_carry_out_resets_is_not_a_next_owner():
 
 
 def test_next_owner_moves_the_offsets_unless_the_topic_was_recreated():
-    """Members compare the topic's id, which a view does not have."""
+    """A view lacks the topic's current id, so the topic may have been recreated."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
     text = "no member owns it; its next owner moves it first"

@@ -302,7 +302,7 @@ def test_longer_hold_is_replaced_if_requested():
     ids=short,
 )
 def test_hold_placed_again_is_unchanged_until_it_ends(at, now, wall, becomes):
-    """A hold that has ended is renewed without consent."""
+    """A hold that has ended by any clock is renewed without consent."""
     own = evolve(record("orders:0", for_=60), at=at)
     view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
     one = placed("orders:0", view=view, for_="60s")

@@ -347,7 +347,7 @@ def test_number_of_members_that_kafka_does_not_list_is_unknown():
 
 
 @pytest.mark.contract("G8")
-def test_number_of_holds_that_cannot_be_read_is_unknown():
+def test_hold_count_is_unknown_if_the_holds_cannot_be_read():
     """A script that counts holds must not mistake an unreadable topic for an empty topic."""
     read = viewed(A, report("a", 0))
     names = ("hold_count", "held", "quiet", "flowing")

@@ -170,7 +170,7 @@ def test_reset_in_a_hold_with_a_time_limit_is_ignored():
     assert wire.decode_hold(value) == ControlHold("x", ttl_ms=5)
 
 
-def test_value_written_by_a_later_version_is_a_hold_without_a_time_limit():
+def test_value_written_by_a_later_version_counts_as_a_hold_without_a_time_limit():
     data = b'{"v":7,"reason":"new","ttl_ms":5,"more":[1]}'
     assert wire.decode_hold(data) == ControlHold(reason="new", version=7)
 

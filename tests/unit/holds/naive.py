@@ -137,7 +137,7 @@ class NaiveLedger:
             and terms.lifetime is PLAIN
             and known.lifetime is not PLAIN
         ):
-            # A plain pause never weakens a strict hold; both stay in force.
+            # A plain pause weakens no hold of another lifetime; both stay in force.
             is_longer = terms.until > known.until
             if known.lifetime is Lifetime.WHILE_ASSIGNED:
                 longer = terms if is_longer else known
@@ -150,7 +150,7 @@ class NaiveLedger:
         self.holds[key] = terms
 
     def _over(self, key):
-        # The newer hold has expired, so the strict hold beneath it is in force again.
+        # The newer hold has expired, so the hold beneath it is in force again.
         strict = self.holds.pop(key).beneath
         if strict is not None and strict.until > self.now:
             self.holds[key] = strict

@@ -248,7 +248,7 @@ def check_history(several, *, is_watched):
 @quick
 @given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
 def test_overlapping_finds_holds_with_equal_narrower_and_wider_scopes(placed, scope):
-    """Two patterns overlap exactly if their texts are equal."""
+    """``overlapping`` finds a pattern for another pattern only if their texts are equal."""
     found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
     assert set(placed).intersection({scope, Everything()}) <= found
     for one in placed:

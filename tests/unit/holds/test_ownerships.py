@@ -248,7 +248,8 @@ def test_partition_counts_as_held_until_a_position_is_confirmed_after_the_resume
     assert held(lab) == {B}
 
 
-def test_partition_counts_as_held_if_a_position_from_before_the_hold_is_confirmed():
+def test_confirming_a_position_requested_before_the_hold_does_not_count():
+    """The position was requested after an earlier hold, but before the latest one."""
     lab = LedgerLab(owns=[A, B, C])
     hold_and_lift(lab)
     asked = lab.ledger.moves

@@ -1,4 +1,4 @@
-"""A pattern is foreign code, which the library calls once for each topic name."""
+"""A pattern is the application's code, which is called once for each topic name."""
 
 import gc
 import re

@@ -51,7 +51,7 @@ def test_offsets_before_the_next_position_do_not_count_as_delivered(tmp_path):
     assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
-def test_only_the_last_run_of_a_poll_ends_at_the_position(tmp_path):
+def test_only_the_last_offset_range_of_a_poll_ends_at_the_position(tmp_path):
     runs = [(0, 4, 3, [[2, 3]]), (1, 10, 1, None)]
     assert written(tmp_path, [0, 1, 3, 1], end=10) == [runs, {"A2", "A4"}]
 

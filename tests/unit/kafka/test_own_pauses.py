@@ -143,7 +143,7 @@ PAUSES = {
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
 def test_each_returned_set_contains_the_objects_of_the_assignment(consumer, asked):
-    """Pausing a topic's partitions taken from any of these sets is thus a whole pause."""
+    """So pausing all partitions of a topic from any of these sets is a whole pause."""
     consumer.pause("orders", owner="ops")
     consumer.pause("orders")
     named = asked(consumer)

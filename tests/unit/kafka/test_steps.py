@@ -79,7 +79,7 @@ def test_iteration_ends_when_the_partition_must_not_be_read(kind, end):
 
 
 @both
-def test_settled_quiet_set_is_used_while_the_ledgers_queue_is_empty(kind):
+def test_cached_quiet_set_is_used_while_the_ledgers_queue_is_empty(kind):
     ledger = Ledger()
     steps = steps_of(kind, ledger, State())
     ledger.settled, ledger.asked = frozenset(), frozenset({TP})
@@ -132,7 +132,7 @@ def test_records_may_be_of_the_programs_own_class(kind, own):
     assert state._position == OffsetAndMetadata(5, "", 7)
 
 
-def test_wrong_arguments_of_the_steps_in_c_raise_python_errors():
+def test_wrong_arguments_to_the_c_version_of_steps_raise_python_errors():
     ledger, state = Ledger(), State()
     usual = [ledger, {TP: state}, TP, state, state._position, []]
     for at, wrong in ((1, []), (3, object()), (4, (0, "", -1)), (4, None), (5, ())):

@@ -83,7 +83,7 @@ def test_control_topics_have_the_same_default_names_as_for_consumers():
         *("kafka.bootstrap.servers", "kafka.isolation.level"),
     ],
 )
-def test_option_of_the_official_source_is_passed_on(name):
+def test_option_for_sparks_own_kafka_source_is_passed_on(name):
     given = {name: "1"}
     options.parse(given)
     assert name.lower() not in options.completed(given)

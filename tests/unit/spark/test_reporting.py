@@ -66,7 +66,7 @@ def test_state_of_a_stream_is_unknown_before_its_first_plan():
 
 
 def test_held_partition_is_quiet_as_soon_as_no_batch_reads_it(lab):
-    """No partition counts as quiet during a plan, which may not know the new hold."""
+    """No partition is quiet while a batch is planned: the plan may not know a new hold."""
     lab.activity.begin("q", [ZERO, ONE])
     assert lab.reported() == ("starting", {}, {})
     lab.activity.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
@@ -131,7 +131,7 @@ def test_many_running_plans_do_not_delay_reports(monkeypatch):
 
 
 def test_failed_report_of_one_stream_does_not_delay_the_others():
-    """The earlier report is returned before the failure, and the failed report is omitted."""
+    """The reports before and after the failed report are still returned."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True
     making = reports([first.made, bad.made, last.made], None)

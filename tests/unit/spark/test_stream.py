@@ -165,7 +165,7 @@ def test_unreadable_holds_cannot_be_lifted(lab):
 
 
 def test_stream_with_holds_that_become_unreadable_is_not_quiet(lab):
-    """S4: the stream is not quiet in its batch, nor afterwards until everything is held."""
+    """S4: the stream is not quiet during its batch, nor after it until everything is held."""
     lab.batch(START, LATEST)
     assert lab.not_quiet() == ""
     lab.elsewhere.trouble = "no broker"

@@ -396,8 +396,8 @@ def test_future_returned_by_a_dead_letter_callable_is_awaited():
     assert (len(run.dead_letters), run.seconds, futures) == (1, 1.0, [])
 
 
-def test_record_whose_dead_letter_is_not_acknowledged_is_left(monkeypatch):
-    """The run does not wait forever; it ends, and the record is not completed."""
+def test_record_whose_dead_letter_is_not_acknowledged_stays_incomplete(monkeypatch):
+    """The run does not wait forever."""
     monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
     settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)

@@ -1,8 +1,8 @@
 """
 The public API as a type checker sees it. No code here runs.
 
-``mypy`` checks that valid code passes, that results have these types, and that wrong code is
-refused, because an unneeded ignore is an error.
+``mypy`` checks that valid code passes, that results have these types, and that wrong
+code fails: each wrong line has a ``type: ignore``, and an unneeded one is an error.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""W9: a turn brings the worker's own holds into the intended state."""
+"""W9: ``ConsumerClient.hold`` brings the worker's own holds into the intended state."""
 
 import pytest
 from kafka.structs import TopicPartition
@@ -29,9 +29,9 @@ def ours(consumer):
     return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
 
 
-def test_turn_does_not_read_holds_of_other_owners(consumer, monkeypatch):
+def test_later_calls_do_not_read_holds_of_other_owners(consumer, monkeypatch):
     client = ConsumerClient(consumer)
-    client.hold(OWNERS, {})  # the first turn looks for holds of an earlier worker
+    client.hold(OWNERS, {})  # the first call looks for holds of an earlier worker
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
 
     def refuse(_state):
@@ -59,7 +59,7 @@ def test_lifted_hold_of_the_worker_is_placed_again(consumer):
 
 
 @pytest.mark.parametrize("stands", [False, True])
-def test_next_turn_corrects_a_hold_whose_placement_was_interrupted(
+def test_next_call_corrects_a_hold_whose_placement_was_interrupted(
     consumer, monkeypatch, *, stands
 ):
     client = ConsumerClient(consumer)

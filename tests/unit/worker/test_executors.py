@@ -342,7 +342,7 @@ def test_process_that_cannot_be_started_does_not_delay_a_stop(
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_exit_of_a_process_during_its_import_is_not_a_failure_during_a_stop(
+def test_process_that_exits_during_its_import_while_the_worker_stops_has_not_failed(
     monkeypatch,
 ):
     """Ctrl-C signals all processes; the worker may receive it slightly later than others."""

@@ -371,7 +371,7 @@ def test_quickly_processed_record_wakes_a_thread_only_if_no_handler_is_running()
     assert woken == [0]
 
 
-def test_only_lanes_within_the_span_are_woken():
+def test_only_keys_of_records_within_the_span_become_ready():
     """When the oldest record completes, one more record can start, however many wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000

@@ -152,7 +152,7 @@ def test_garbage_collector_tracks_deserialized_records():
     assert all(gc.is_tracked(one) and gc.is_tracked(one.headers) for one in records)
 
 
-def test_header_name_is_valid_exactly_if_python_decodes_it():
+def test_header_name_is_valid_if_and_only_if_python_decodes_it():
     """The test tries all first bytes, with second bytes around each bound."""
     seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
     seconds += [0xBE, 0xBF, 0xC0, 0xFF]
