@@ -69,6 +69,8 @@ _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
 _FETCH_MS = 500
 _QUERY_FETCH_MS = 20
+# A fetch must have room for the last record and for the next one.
+_FETCH_BYTES = 4 << 20
 _REFUSED = (
     errors.ClusterAuthorizationFailedError,
     errors.TopicAuthorizationFailedError,
@@ -322,7 +324,9 @@ class HoldsTopic:
             **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
         )
         self._query_consumer = query_consumer
-        self._reader = reader = UpstreamConsumer(**self._base)
+        self._reader = reader = UpstreamConsumer(
+            **self._base, max_partition_fetch_bytes=_FETCH_BYTES
+        )
         reader.assign([tp])
         await self._calls.open(query_consumer)
         await self._calls.open(reader)
@@ -345,6 +349,9 @@ class HoldsTopic:
         reader.seek(self._partition, last.offset)
         waiting = {"timeout_ms": wait_ms, "max_records": 1}
         found = await reader.getmany(self._partition, **waiting)
+        if reader.highwater(self._partition) is None:
+            message = f"no answer to a fetch from {self._name}"
+            raise errors.KafkaTimeoutError(message)
         return any(_differs(one, last) for one in found.get(self._partition, ()))
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
@@ -369,20 +376,20 @@ class HoldsTopic:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
-        # aiokafka has no topic ids, so the last record is read again and compared from
-        # time to time.
+        # aiokafka has no topic ids, so the last record is read again and compared: from
+        # time to time, and with each new record. A new record may belong to a recreated
+        # topic, and would then take the place of the last record in every comparison.
         at, last = self._progress.at, self._last
         if last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, last.offset)
         elif await reader.position(tp) > at:
             # An earlier read was cancelled after it had fetched these records.
             reader.seek(tp, at)
-        try:
-            found = await reader.getmany(tp, timeout_ms=wait_ms)
-        except errors.TopicAuthorizationFailedError as error:
-            message = f"no right to read {self._name}: {topics.ACLS}"
-            raise errors.TopicAuthorizationFailedError(message) from error
-        records = found.get(tp, ())
+        is_compared = last is not None and await reader.position(tp) <= last.offset
+        records = await self._fetched(reader, wait_ms)
+        if records and last is not None and not is_compared:
+            reader.seek(tp, last.offset)
+            records = await self._fetched(reader, wait_ms)
         if last is not None and any(_differs(one, last) for one in records):
             message = f"{self._name} was recreated"
             raise errors.UnknownTopicOrPartitionError(message)
@@ -391,6 +398,17 @@ class HoldsTopic:
         # transaction.
         at = max(at, await reader.position(tp))
         return _Read(at, fresh[-1] if fresh else last, [*map(raw_record, fresh)])
+
+    async def _fetched(
+        self, reader: UpstreamConsumer, wait_ms: float
+    ) -> Sequence[ConsumerRecord]:
+        try:
+            found = await reader.getmany(self._partition, timeout_ms=wait_ms)
+        except errors.TopicAuthorizationFailedError as error:
+            message = f"no right to read {self._name}: {topics.ACLS}"
+            raise errors.TopicAuthorizationFailedError(message) from error
+        records: Sequence[ConsumerRecord] = found.get(self._partition, ())
+        return records
 
     async def _check_end(self, position: int) -> None:
         if (query_consumer := self._query_consumer) is not None:
@@ -427,11 +445,9 @@ class HoldsTopic:
             return True
         query_consumer.assign([self._partition])  # this drops data from earlier fetches
         try:
-            is_other = await self._is_other(query_consumer, last.offset, _FETCH_MS)
-            is_answered = query_consumer.highwater(self._partition) is not None
+            return not await self._is_other(query_consumer, last.offset, _FETCH_MS)
         finally:
             query_consumer.unsubscribe()
-        return is_answered and not is_other
 
     def wake(self) -> None:
         """Make a running :meth:`turn` stop waiting."""

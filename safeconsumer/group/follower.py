@@ -271,7 +271,7 @@ class Follower:
             self._board.feed(polled, self._reader.positions)
             was_lost = self._reading_trouble is not None
             if self._reader.is_complete:
-                self._read_at = time.monotonic() - self._reader.silence()
+                self._read_at = time.monotonic() - self._reader.age()
                 self._reading_trouble = None
             self._is_changed = self._is_changed or bool(polled)
             is_urgent = was_lost or self.settings.holds_topic in polled

@@ -188,6 +188,14 @@ class TopicReader:
         """Return the seconds since all topics were last fetched without an error."""
         return 0.0 if self._client is None else self._client.silence()
 
+    def age(self) -> float:
+        """
+        Return the age of the last responses in seconds.
+
+        The reader has received everything that brokers had acknowledged so long ago.
+        """
+        return 0.0 if self._client is None else self._client.age()
+
     def wake(self) -> None:
         """Make a running :meth:`turn` stop waiting. Any thread may call this method."""
         if (client := self._client) is not None:

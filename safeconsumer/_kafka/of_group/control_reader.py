@@ -36,15 +36,23 @@ class LastFetchTimes(PauseSafeFetcher):
     def prepare_times(self) -> None:
         """Set the attributes that this class needs in addition to its parent's."""
         self.answered_at: dict[TopicPartition, float] = {}
+        # When the requests for these responses were sent; a response may have been late
+        # on its way.
+        self._sent_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
         """Return the longest time in seconds since a partition's last successful fetch."""
-        answered = [
-            self.answered_at.get(tp, self._began_at)
-            for tp in self._subscriptions.assigned_partitions()
-        ]
-        return time.monotonic() - min(answered, default=self._began_at)
+        return self._seconds_since(self.answered_at)
+
+    def age(self) -> float:
+        """Return the seconds since the request for the oldest last response was sent."""
+        return self._seconds_since(self._sent_at)
+
+    def _seconds_since(self, times: Mapping[TopicPartition, float]) -> float:
+        partitions = self._subscriptions.assigned_partitions()
+        found = [times.get(tp, self._began_at) for tp in partitions]
+        return time.monotonic() - min(found, default=self._began_at)
 
     def _handle_fetch_response(
         self,
@@ -61,6 +69,7 @@ class LastFetchTimes(PauseSafeFetcher):
         ]
         if not getattr(response, "error_code", 0) and not any(errors):
             self.answered_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
+            self._sent_at.update(dict.fromkeys(fetch_offsets, send_time))
 
 
 class ControlReader:
@@ -86,6 +95,10 @@ class ControlReader:
     def silence(self) -> float:
         """Return the longest time in seconds since a partition's last successful fetch."""
         return float(self._fetcher.silence())
+
+    def age(self) -> float:
+        """Return the seconds since the request for the oldest last response was sent."""
+        return float(self._fetcher.age())
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
         """Continue at an offset; ``leader_epoch`` is the previous record's, -1 if unknown."""

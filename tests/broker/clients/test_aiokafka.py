@@ -12,7 +12,12 @@ import aiokafka as upstream
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.abc import AbstractTokenProvider, ConsumerRebalanceListener
-from aiokafka.errors import ConsumerStoppedError, IllegalStateError
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 
 from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
@@ -21,6 +26,7 @@ from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from safeconsumer.clients.aiokafka_control import LoopCalls
 from safeconsumer.errors import UnsupportedAiokafkaError
 from safeconsumer.events import ControlTopicReset, ControlUnavailable
+from safeconsumer.group import topics
 from tests.harness.group.aiokafka import (
     AiokafkaMember,
     BlockingConsumer,
@@ -186,6 +192,58 @@ def test_holds_topic_read_returns_the_records_of_a_cancelled_read(team, calls):
     calls.outcome = cancelled()
     assert [*topic.turn(100)] == []
     assert [one.offset for one in topic.turn(100)] == [0]
+
+
+@pytest.mark.contract("G5", "G9")
+@pytest.mark.embedded_broker
+def test_record_of_a_recreated_holds_topic_is_not_read_as_the_next_record(team, calls):
+    """Otherwise the holds before it would never be read, and no alarm would report it."""
+    name = team.settings.holds_topic
+    team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
+    team.operator_holds(f"{team.topic}:0")
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
+    topic = clients.holds_topic(name)
+    topic.begin()
+    poll_control(topic, lambda: topic.is_complete)
+    with team.broker.hold("Fetch"):
+        team.broker.delete_topic(name)
+        team.create(name, topics.HOLDS_SETTINGS)
+        team.operator_holds(f"{team.topic}:1", f"{team.topic}:2")
+    with pytest.raises(UnknownTopicOrPartitionError, match="recreated"):
+        poll_control(topic, lambda: False)
+    topic.close()
+    (again,) = topic.begin()
+    assert (again.applied, again.end) == (1, 2)
+    found = poll_control(topic, lambda: topic.is_complete)
+    assert [one.offset for one in found] == [0, 1]
+
+
+@pytest.mark.contract("G5", "G9")
+@pytest.mark.embedded_broker
+def test_holds_topic_whose_last_record_cannot_be_compared_does_not_begin(team, calls):
+    """The topic may have been recreated while the member could not reach the broker."""
+    team.operator_holds(f"{team.topic}:0")
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    poll_control(topic, lambda: topic.is_complete)
+    topic.close()
+    with team.broker.hold("Fetch"), pytest.raises(KafkaTimeoutError):
+        topic.begin()
+    topic.close()
+    assert topic.begin() == ()
+
+
+def poll_control(topic, is_enough):
+    """Read control records until enough; return them."""
+    found = []
+
+    def turn():
+        found.extend(topic.turn(100))
+        return is_enough()
+
+    wait_for(turn, "control records")
+    return found
 
 
 # ---------------------------------------------------------------- pauses of a member

@@ -1,5 +1,6 @@
 """The follower of control topics, and the reader of topics on which it is built."""
 
+import time
 from contextlib import closing
 
 import pytest
@@ -15,6 +16,7 @@ from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 from tests.sim.group import operating
 from tests.sim.group.teams import played
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 
 
@@ -197,3 +199,26 @@ def read_again(reader):
             if reader.begin(["ops"]):
                 found = []
     return found
+
+
+@pytest.mark.contract("G8")
+@operating.operated()
+def test_snapshot_is_not_newer_than_a_fetch_that_is_late(lab, operator):
+    """Each response arrives four seconds after the broker has written it."""
+    lab.topic("t")
+    console = "safeconsumer-console"
+    with Follower(lab.connection, operating.CONTROL) as following:
+        until(following, is_well, "a snapshot")
+        fault = lab.cluster.fail("Fetch", delay=4.0, client_id=console)
+        lab.sleep(10)
+        operator.member("b")
+        lab.until(lambda: any(map(_is_report, lab.cluster.requests)))
+        lab.sleep(0.1)
+        reported_at = time.monotonic()
+        seen = until(following, lambda one: one.as_of > reported_at, "a later snapshot")
+        fault.end()
+    assert [one.client_id for one in seen.views[GROUP].reports] == ["b"]
+
+
+def _is_report(request):
+    return (request.api, request.client_id) == ("Produce", "b-control")

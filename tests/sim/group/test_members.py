@@ -7,9 +7,11 @@ from collections import Counter
 import pytest
 
 from safeconsumer import SafeConsumer
+from safeconsumer.cli import waiting
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics, verdicts
+from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.wire import ControlKey, encode_key
 from tests.harness.polling import poll_until
@@ -169,6 +171,50 @@ def test_frozen_member_is_not_quiet(lab, operator):
     lab.thaw(b.process)
     lab.sleep(10)
     assert operator.quietness().is_reached
+
+
+@pytest.mark.contract("G8")
+@operated()
+def test_member_that_stopped_reporting_long_ago_is_not_said_to_flow(lab, operator):
+    """A program keeps one operator, and does not look at the group for a long time."""
+    lab.topic("t", records=5)
+    a = operator.member("a", group_instance_id="a", session_timeout_ms=1_800_000)
+    a.owns(1)
+    with operator.looking() as looking:
+        assert waiting.is_flowing(looking.look(GROUP), ())[0]
+        lab.sleep(600)
+        lab.freeze(a.process)
+        lab.sleep(600)
+        seen = looking.look(GROUP)
+    lab.thaw(a.process)
+    assert not waiting.is_flowing(seen, ())[0]
+    assert seen.reporting == 0
+
+
+@pytest.mark.contract("G8")
+@operated()
+def test_follower_after_an_outage_does_not_show_a_frozen_member_as_reporting(
+    lab, operator
+):
+    lab.topic("t", records=5)
+    a = operator.member("a", group_instance_id="a", session_timeout_ms=1_800_000)
+    a.owns(1)
+    with Follower(lab.connection, CONTROL) as following:
+        lab.until(lambda: _reporting(following) == 1)
+        fault = lab.cluster.fail("*", is_cut=True, client_id="safeconsumer-console")
+        lab.sleep(60)
+        lab.freeze(a.process)
+        lab.sleep(60)
+        fault.end()
+        lab.until(lambda: following.snapshot().trouble is None)
+        seen = _reporting(following)
+    lab.thaw(a.process)
+    assert seen == 0
+
+
+def _reporting(following):
+    view = following.snapshot().views.get(GROUP)
+    return None if view is None else view.reporting
 
 
 @operated(nightly=4)

@@ -183,3 +183,21 @@ def test_broker_clock_that_was_set_back_is_used():
     assert reading.now(BROKER - 3600) == BROKER - 3600
     reading.passed += 1
     assert reading.now(BROKER - 3600) == BROKER - 3599
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["reports", "silence"])
+def test_new_record_may_be_old_if_the_last_call_was_long_ago(writes):
+    """Its writer may have died since; only another record shows that it still lives."""
+    reading = Reading(0.0, writes=writes)
+    reading.now(BROKER)
+    reading.passed += 3600
+    assert reading.now(BROKER + 60) == BROKER + 3603
+    assert reading.listened == 1
+
+
+def test_fresh_record_after_a_long_time_is_used_without_a_wait():
+    reading = Reading(0.0)
+    reading.now(BROKER)
+    reading.passed += 3600
+    assert reading.now(BROKER + 3598) == BROKER + 3598
+    assert reading.listened == 0
