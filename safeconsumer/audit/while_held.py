@@ -1,8 +1,8 @@
 """
 Finds deliveries and starts of handlers while a partition was held, for A1 and W10.
 
-A1: no record is delivered by a poll that was called while its partition was held. A
-pause that returns on another thread during a poll takes effect in the next poll.
+A1: no record is delivered by a poll that was called while its partition was held. If
+``pause`` returns on another thread during a poll, it takes effect in the next poll.
 
 W10: no handler begins on a record of a held partition. If a handler had begun when the
 hold came into force, the entry that reports its start may be written after the hold.

@@ -134,8 +134,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._in_hand: Message | Sequence[Message] | None = None
         self._unstored = 0
         self._in_doubt = frozenset[Pair]()
-        # Why the assignment changes in the running callback, and whether the program's
-        # own callback has already changed it.
+        # The cause of the assignment's change in the running callback, and whether the
+        # program's own callback has already changed the assignment.
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False

@@ -258,7 +258,7 @@ def _answer_done(request: Request, done: Done) -> Response:
     if is_program(request):
         return rest.answer(snapshot, **done.document())
     group = done.plan.action.group
-    # The lifted hold may have been the only trace of the group, which then has no page.
+    # A group that is known only by the lifted hold no longer has a page.
     left = snapshot.views.get(group)
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"

@@ -74,9 +74,9 @@ class BlockingCallInSignalHandlerError(SafeConsumerError, RuntimeError):
     """
     A signal handler made a call that would wait for the call that it interrupted.
 
-    Record the signal in the handler, or call ``wakeup()``, and make the call after
-    ``poll`` has returned. If a handler interrupts other code, the call works.
-    kafka-python's own call would wait forever in this case.
+    kafka-python's own call would wait forever. Record the signal in the handler, or call
+    ``wakeup()``, and make the call after ``poll`` has returned. A handler that interrupts
+    other code can make the call.
     """
 
 

@@ -375,7 +375,7 @@ def _of_newer_protocol(
 
 
 def _error_of(text: str | None) -> Exception | None:
-    # kafka-python does not raise these errors, but returns them as text in the answer.
+    # kafka-python does not raise these errors, but returns them as text in the response.
     if not text:
         return None
     code = re.match(r"\[Error (-?\d+)\]", text)

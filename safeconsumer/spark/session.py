@@ -49,7 +49,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
             must contain the values of :func:`~safeconsumer.spark.jars` and
             :func:`~safeconsumer.spark.packages`.
-        hooks: functions that receive events; with None events become log lines, as with
+        hooks: functions that receive events; if None, events become log lines, as with
             :class:`SafeConsumer`. Only the hooks of the first call are used.
 
     Raises:

@@ -160,7 +160,7 @@ def test_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp_p
 
 
 def read_on_in_turn(lab, folder, *commits):
-    """Read three records with each of several members; a function commits for all but one."""
+    """Let members read three records each; all but the last one commit."""
     (tp,) = lab.topic("t")
     for number, commit in enumerate((*commits, None)):
         lab.append(tp, 3, first=3 * number)

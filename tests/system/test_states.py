@@ -1,4 +1,4 @@
-"""Tests which commits benchmarks compare, and which code each variant imports."""
+"""Tests the choice of the commits that a benchmark compares, and of the imported code."""
 
 import os
 import sys

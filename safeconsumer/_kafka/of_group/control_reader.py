@@ -133,7 +133,7 @@ class EndOffsets:
     ``fetch_max_wait_ms``.
 
     Args:
-        consumer: a consumer without a group that never polls.
+        consumer: a consumer that has no group and never polls.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:

@@ -1,8 +1,8 @@
 """
 A1: no record is delivered by a poll that was called while its partition was held.
 
-A pause that returns on another thread during a poll takes effect in the next poll. The
-rule compares numbers of entries of one process, without clocks.
+If ``pause`` returns on another thread during a poll, it takes effect in the next poll.
+The rule compares numbers of entries of one process, without clocks.
 """
 
 from functools import partial

@@ -157,7 +157,7 @@ def test_each_returned_set_contains_the_objects_of_the_assignment(consumer, aske
 
 @pytest.mark.contract("P3")
 def test_resume_of_all_quiet_partitions_lifts_the_applications_holds(consumer):
-    """The resume returns the holds that still cover the partitions."""
+    """``resume`` returns the holds that still cover the partitions."""
     consumer.pause(A, B)
     consumer.pause(B, AUDIT, owner="ops")
     still = consumer.resume(*consumer.quiet())
