@@ -69,8 +69,6 @@ _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
 _FETCH_MS = 500
 _QUERY_FETCH_MS = 20
-# A fetch must have room for the last record and for the next one.
-_FETCH_BYTES = 4 << 20
 _REFUSED = (
     errors.ClusterAuthorizationFailedError,
     errors.TopicAuthorizationFailedError,
@@ -324,9 +322,7 @@ class HoldsTopic:
             **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
         )
         self._query_consumer = query_consumer
-        self._reader = reader = UpstreamConsumer(
-            **self._base, max_partition_fetch_bytes=_FETCH_BYTES
-        )
+        self._reader = reader = UpstreamConsumer(**self._base)
         reader.assign([tp])
         await self._calls.open(query_consumer)
         await self._calls.open(reader)
@@ -388,15 +384,21 @@ class HoldsTopic:
         is_compared = last is not None and await reader.position(tp) <= last.offset
         records = await self._fetched(reader, wait_ms)
         if records and last is not None and not is_compared:
+            # A response ends with a segment, so this one may lack the new records. They
+            # belong to the known topic if it has the last record after they were read.
             reader.seek(tp, last.offset)
-            records = await self._fetched(reader, wait_ms)
+            again = await self._fetched(reader, wait_ms)
+            records = [
+                *again,
+                *(one for one in records if again and one.offset > again[-1].offset),
+            ]
         if last is not None and any(_differs(one, last) for one in records):
             message = f"{self._name} was recreated"
             raise errors.UnknownTopicOrPartitionError(message)
         fresh = [one for one in records if one.offset >= at]
         # The position may be past offsets that have no record, such as the end of a
         # transaction.
-        at = max(at, await reader.position(tp))
+        at = max(at, await reader.position(tp), *(one.offset + 1 for one in fresh))
         return _Read(at, fresh[-1] if fresh else last, [*map(raw_record, fresh)])
 
     async def _fetched(
