@@ -247,7 +247,7 @@ class Fed(Topics):
         polled, self.polled = self.polled, {}
         return polled
 
-    def silence(self):
+    def age(self):
         return 0.0
 
 
@@ -338,16 +338,16 @@ def test_members_do_not_count_as_silent_while_the_reader_fails(following):
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize(
-    ("silence", "is_newer"), [(0.0, True), (60.0, False)], ids=["read", "not read"]
+    ("age", "is_newer"), [(0.0, True), (60.0, False)], ids=["read", "not read"]
 )
 def test_snapshot_is_no_newer_than_the_last_answer_about_reports(
-    following, monkeypatch, silence, is_newer
+    following, monkeypatch, age, is_newer
 ):
     """The survey continues although no fetch of the control topics is answered."""
     monkeypatch.setattr(module, "survey_of", lambda *_: Survey(facts={}))
     monkeypatch.setattr(module, "ends_of", lambda *_: {TopicPartition("ops", 0): 0})
     monkeypatch.setattr(module, "with_lags", lambda survey, *_: survey)
-    following.fed.silence = lambda: silence
+    following.fed.age = lambda: age
     following.fed.report("a")
     following.turn()
     one = following.follower
