@@ -398,6 +398,20 @@ def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
     late.end()
 
 
+def test_failed_metadata_request_ends_the_wait_of_a_commit(lab):
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab)
+    reader.take(OLD)
+    reader.consumer.pause(tp)
+    reader.is_silent()
+    lab.cluster.fail("Metadata", is_cut=True)
+    begin = lab.now
+    reader.consumer.commit()
+    reader.consumer.unsubscribe()
+    assert lab.now - begin < 0.4
+    assert lab.committed(tp) == OLD
+
+
 # ------------------------------------------------------------ when ids are requested
 
 
