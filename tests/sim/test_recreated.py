@@ -555,6 +555,42 @@ def test_overdue_fetch_does_not_prove_that_the_topic_exists(lab):
     reader.reads_new(25, OLD)
 
 
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_slow_metadata_does_not_keep_a_partition_in_doubt(lab):
+    """Each response takes longer than the time after which a held partition is in doubt."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab)
+    reader.take(OLD)
+    reader.consumer.pause(tp)
+    reader.is_silent(seconds=2)
+    lab.cluster.fail("Metadata", delay=0.3)
+    asked = lab.kinds().count("Metadata")
+    reader.consumer.resume(tp)
+    reader.is_silent(seconds=20)
+    assert lab.kinds().count("Metadata") - asked <= 3
+    assert not reader.consumer._subscription.ledger.was_held(tp)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.8, 1.2])
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_topic_recreated_during_slow_metadata_requests_is_read_from_its_start(
+    lab, seconds
+):
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, auto_offset_reset="latest", **SHORT_AGE)
+    reader.owns([tp])
+    reader.consumer.seek_to_beginning(tp)
+    reader.take(OLD)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    lab.cluster.fail("Metadata", delay=0.3)
+    reader.consumer.resume("t")
+    reader.poll(seconds)
+    recreate(lab, 25)
+    reader.until(lambda: {*reader.new_values()} == {*range(100, 125)}, seconds=120)
+    assert [begins for *_, begins in reader.recreations()] == ["earliest"]
+
+
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
     """A fetch of the idle partition alone would wait at the broker for a minute."""
