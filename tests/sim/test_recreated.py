@@ -398,6 +398,20 @@ def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
     late.end()
 
 
+def test_failed_metadata_request_ends_the_wait_of_a_commit(lab):
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab)
+    reader.take(OLD)
+    reader.consumer.pause(tp)
+    reader.is_silent()
+    lab.cluster.fail("Metadata", is_cut=True)
+    begin = lab.now
+    reader.consumer.commit()
+    reader.consumer.unsubscribe()
+    assert lab.now - begin < 0.4
+    assert lab.committed(tp) == OLD
+
+
 # ------------------------------------------------------------ when ids are requested
 
 
@@ -539,6 +553,42 @@ def test_overdue_fetch_does_not_prove_that_the_topic_exists(lab):
     late.end()
     reader.consumer.resume("t")
     reader.reads_new(25, OLD)
+
+
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_slow_metadata_does_not_keep_a_partition_in_doubt(lab):
+    """Each response takes longer than the time after which a held partition is in doubt."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab)
+    reader.take(OLD)
+    reader.consumer.pause(tp)
+    reader.is_silent(seconds=2)
+    lab.cluster.fail("Metadata", delay=0.3)
+    asked = lab.kinds().count("Metadata")
+    reader.consumer.resume(tp)
+    reader.is_silent(seconds=20)
+    assert lab.kinds().count("Metadata") - asked <= 3
+    assert not reader.consumer._subscription.ledger.was_held(tp)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.8, 1.2])
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_topic_recreated_during_slow_metadata_requests_is_read_from_its_start(
+    lab, seconds
+):
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, auto_offset_reset="latest", **SHORT_AGE)
+    reader.owns([tp])
+    reader.consumer.seek_to_beginning(tp)
+    reader.take(OLD)
+    reader.consumer.pause("t")
+    reader.is_silent(seconds=2)
+    lab.cluster.fail("Metadata", delay=0.3)
+    reader.consumer.resume("t")
+    reader.poll(seconds)
+    recreate(lab, 25)
+    reader.until(lambda: {*reader.new_values()} == {*range(100, 125)}, seconds=120)
+    assert [begins for *_, begins in reader.recreations()] == ["earliest"]
 
 
 @pytest.mark.contract("P21", "P10")

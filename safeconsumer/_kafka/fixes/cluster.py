@@ -81,7 +81,8 @@ class PauseSafeCluster(ClusterMetadata):
         Request metadata; return a future for the response to a request sent after now.
 
         The future of upstream's ``request_update`` is done with the next response, even
-        if that response was written before the call.
+        if that response was written before the call. Like that future, this one fails if
+        its request fails.
         """
         future = new_future(self._manager._net)
         self._awaited += ((time.monotonic(), future),)
@@ -108,13 +109,20 @@ class PauseSafeCluster(ClusterMetadata):
         if is_kept or is_older:
             self.request_update()
 
-    def _end_waits(self) -> bool:
+    def failed_update(self, exception: Exception) -> None:
+        """Record that a request failed, or that its response lists no brokers."""
+        super().failed_update(exception)
+        self._end_waits(exception)
+
+    def _end_waits(self, failure: Exception | None = None) -> bool:
         # Returns whether a wait needs the response to another request.
         awaited, asked_at = self._awaited, self._asked_at
         self._awaited = tuple(one for one in awaited if one[0] > asked_at)
         for since, future in awaited:
-            if since <= asked_at:
+            if since <= asked_at and failure is None:
                 future.success(self)
+            elif since <= asked_at:
+                future.failure(failure)
         return bool(self._awaited)
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's

@@ -787,9 +787,21 @@ class PauseSafeFetcher(Fetcher):
                 for one in topic.partitions
                 if not _has_read_log(one)
             }
-            unread.update(asked.doubtful)
             valid = {tp for tp in waiting if tp in asked and tp not in unread}
-            ledger.confirm(valid, asked.moves)
+            self._note_doubtful(asked, valid.intersection(asked.doubtful))
+            ledger.confirm(valid.difference(asked.doubtful), asked.moves)
+
+    def _note_doubtful(
+        self, asked: StampedOffsets, partitions: Collection[TopicPartition]
+    ) -> None:
+        # The first response is kept, unless the partition was held after it. Later ones
+        # might always be newer than the metadata request that is in flight.
+        ledger = self._subscriptions.ledger
+        for tp in partitions:
+            state = asked.state(tp)
+            read = state.read_in_doubt
+            if read is None or tp not in ledger.unconfirmed(read[1]):
+                state.read_in_doubt = (ledger.now()[0], asked.moves)
 
     def _buffer_answers(self) -> None:
         """

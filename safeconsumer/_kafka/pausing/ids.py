@@ -38,7 +38,9 @@ class TopicIds:
 
     The fetch of a partition that is in doubt waits only once, and briefly, for the
     response to a metadata request that is sent after the wait began. After that the
-    partition is fetched, but stays in doubt until such a response arrives.
+    partition is fetched, but stays in doubt until such a response arrives. If a response
+    takes longer than the time after which a held partition is in doubt, that fetch does
+    not confirm the position; metadata that is requested after the fetch does.
 
     Thread rules: only the IO thread uses this object.
 

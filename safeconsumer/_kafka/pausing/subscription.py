@@ -620,6 +620,7 @@ class LedgerSubscription(SubscriptionState):
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
                 elif state.topic_id in {None, topic_id} or state.is_set_by_program:
+                    self._confirm_read(tp, topic_id, asked_at)
                     state.topic_id, state.named_at = topic_id, asked_at
                     state.is_presumed = state.is_set_by_program = False
                 else:
@@ -717,6 +718,23 @@ class LedgerSubscription(SubscriptionState):
             owned = tuple(self.assignment.items())
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
         return sorted(unread)
+
+    def _confirm_read(
+        self, tp: TopicPartition, topic_id: UUID, asked_at: float
+    ) -> None:
+        # 1. After a hold, a fetch waits for metadata, which takes longer than a tenth of
+        #    a second. So the topic may have been recreated before the fetch.
+        # 2. The fetch is answered, but does not confirm the position.
+        # 3. The response to a later request has the same id, which Kafka never reuses.
+        # Without this step a partition would stay in doubt, and its fetches would wait
+        # every second, as long as the network is that slow.
+        state = self.assignment[tp]
+        if state.read_in_doubt is None or state.topic_id != topic_id:
+            return
+        answered_at, moves = state.read_in_doubt
+        if asked_at >= answered_at:
+            state.read_in_doubt = None
+            self.ledger.confirm({tp}, moves)
 
     def _restart_recreated(
         self, tp: TopicPartition, topic_id: UUID, asked_at: float

@@ -141,6 +141,13 @@ class OwnedPartitionState(TopicPartitionState):
     The last fetch from the topic to which the position belongs.
     """
 
+    read_in_doubt: tuple[float, int] | None = None
+    """
+    The time of the response to a fetch that did not prove that the position is valid,
+    because the topic was in doubt, in monotonic seconds; and the fetch's ``moves``. If a
+    later metadata request shows the same topic id, the fetch was one of that topic.
+    """
+
     waited_since: float | None = None
     """
     The time since which fetches leave the partition out, to wait for topic ids; None if
