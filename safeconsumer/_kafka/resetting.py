@@ -287,7 +287,7 @@ class Resetting:
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
         with suppress(KafkaError):  # on failure the known ids are used, as for commits
-            update = coordinator._cluster.request_newer()
+            update = coordinator._cluster.request_newer(PATIENCE)
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 
     async def _restart_at_targets(

@@ -46,8 +46,9 @@ class PauseSafeCluster(ClusterMetadata):
     _answered_topics: frozenset[str] | None = frozenset()
     # The topics that were unknown in the last response, but not in the one before.
     _missing_once: frozenset[str] = frozenset()
-    # The futures of request_newer() that are not done, each with the time of its call.
-    _awaited: tuple[tuple[float, Any], ...] = ()
+    # The futures of request_newer() that are not done, each with the time of its call
+    # and the time until which its caller waits.
+    _awaited: tuple[tuple[float, float, Any], ...] = ()
 
     version: int = 0
     """
@@ -76,16 +77,19 @@ class PauseSafeCluster(ClusterMetadata):
         self._requested_topics, self._asked_at = self._wanted(), time.monotonic()
         return super().metadata_request()
 
-    def request_newer(self) -> Any:  # noqa: ANN401 - upstream's future
+    def request_newer(self, patience: float) -> Any:  # noqa: ANN401 - upstream's future
         """
         Request metadata; return a future for the response to a request sent after now.
 
         The future of upstream's ``request_update`` is done with the next response, even
-        if that response was written before the call. Like that future, this one fails if
-        its request fails.
+        if that response was written before the call.
+
+        Args:
+            patience: the seconds for which the caller waits. A failed request is
+                repeated, and lets the future fail only after this time.
         """
-        future = new_future(self._manager._net)
-        self._awaited += ((time.monotonic(), future),)
+        future, now = new_future(self._manager._net), time.monotonic()
+        self._awaited += ((now, now + patience, future),)
         self.request_update()
         return future
 
@@ -112,17 +116,19 @@ class PauseSafeCluster(ClusterMetadata):
     def failed_update(self, exception: Exception) -> None:
         """Record that a request failed, or that its response lists no brokers."""
         super().failed_update(exception)
-        self._end_waits(exception)
+        awaited, now = self._awaited, time.monotonic()
+        self._awaited = tuple(one for one in awaited if one[1] > now)
+        for _, until, future in awaited:
+            if until <= now:
+                future.failure(exception)
 
-    def _end_waits(self, failure: Exception | None = None) -> bool:
+    def _end_waits(self) -> bool:
         # Returns whether a wait needs the response to another request.
         awaited, asked_at = self._awaited, self._asked_at
         self._awaited = tuple(one for one in awaited if one[0] > asked_at)
-        for since, future in awaited:
-            if since <= asked_at and failure is None:
+        for since, _, future in awaited:
+            if since <= asked_at:
                 future.success(self)
-            elif since <= asked_at:
-                future.failure(failure)
         return bool(self._awaited)
 
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's

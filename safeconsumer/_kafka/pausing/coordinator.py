@@ -899,7 +899,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
-        self._id_request = self._cluster.request_newer()
+        self._id_request = self._cluster.request_newer(PATIENCE)
         await self._wait_briefly(self._id_request)
 
     async def _wait_for_commits(self) -> None:

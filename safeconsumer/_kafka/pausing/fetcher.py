@@ -724,10 +724,9 @@ class PauseSafeFetcher(Fetcher):
                 )
                 for node, (_, offsets) in requests.items()
             }
-            longest_wait: float = self.config["fetch_max_wait_ms"] / 1000
-            until = self._subscriptions.ledger.now()[0] + longest_wait
-            for one in asked.values():
-                one.fetch.until = until
+            now = self._subscriptions.ledger.now()[0]
+            for node, one in asked.items():
+                one.fetch.until = now + requests[node][0].max_wait_ms / 1000
             self._last_fetches.update(asked)
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
@@ -749,20 +748,14 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
-            self._note_answer_times(fetch_offsets, send_time, response)
+            self._note_answer_times(fetch_offsets, response)
             self._confirm(fetch_offsets, response)
 
-    def _note_answer_times(
-        self,
-        asked: StampedOffsets,
-        send_time: float,
-        response: Any,  # noqa: ANN401 - upstream's
-    ) -> None:
+    def _note_answer_times(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         if response.error_code:
             return
-        longest_wait: float = self.config["fetch_max_wait_ms"] / 1000
         now = self._subscriptions.ledger.now()[0]
-        asked.fetch.answered_at = min(now, send_time + longest_wait)
+        asked.fetch.answered_at = min(now, asked.fetch.until)
         journal = self._subscriptions.journal
         for topic in response.responses:
             for one in topic.partitions:
@@ -797,10 +790,13 @@ class PauseSafeFetcher(Fetcher):
         # The first response is kept, unless the partition was held after it. Later ones
         # might always be newer than the metadata request that is in flight.
         ledger = self._subscriptions.ledger
+        unconfirmed: dict[int, Collection[TopicPartition]] = {}
         for tp in partitions:
             state = asked.state(tp)
             read = state.read_in_doubt
-            if read is None or tp not in ledger.unconfirmed(read[1]):
+            if read is not None and read[1] not in unconfirmed:
+                unconfirmed[read[1]] = frozenset(ledger.unconfirmed(read[1]))
+            if read is None or tp not in unconfirmed[read[1]]:
                 state.read_in_doubt = (ledger.now()[0], asked.moves)
 
     def _buffer_answers(self) -> None:

@@ -690,7 +690,8 @@ class LedgerSubscription(SubscriptionState):
         state: Any = TopicPartitionState()
         self._adopt(tp, state, None)
         state.topic_id, state.is_presumed = old.topic_id, old.is_presumed
-        state.named_at, state.earlier_ids = old.named_at, old.earlier_ids
+        state.named_at, state.unknown_at = old.named_at, old.unknown_at
+        state.earlier_ids = old.earlier_ids
         state.tenure = old.tenure = old.tenure or object()
         state.read_to, state.asks_commit = old.read_to, target is None
         state.has_commit, state.committed = old.has_commit, old.committed

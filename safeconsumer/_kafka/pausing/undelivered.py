@@ -201,7 +201,7 @@ class OwnedPartitionState(TopicPartitionState):
             asked_at: the time of the request, in monotonic seconds.
         """
         if topic_id is None:
-            return self.named_at >= self.unknown_at
+            return self.topic_id is None
         return asked_at >= self.unknown_at or self.topic_id not in {None, topic_id}
 
     def begin_at_reset(self, target: Any) -> None:  # noqa: ANN401 - of safeconsumer.group
