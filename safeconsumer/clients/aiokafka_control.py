@@ -385,7 +385,8 @@ class HoldsTopic:
         records = await self._fetched(reader, wait_ms)
         if records and last is not None and not is_compared:
             # A response ends with a segment, so this one may lack the new records. They
-            # belong to the known topic if it has the last record after they were read.
+            # do not belong to the known topic if it now has another record at the last
+            # offset.
             reader.seek(tp, last.offset)
             again = await self._fetched(reader, wait_ms)
             records = [

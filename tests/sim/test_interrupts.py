@@ -133,7 +133,9 @@ def test_read_interrupted_in_kafka_python_delivers_each_record_once(
 ):
     """P18: futures' locks are released, and a finished generator is not used again."""
     written, reader = reading(lab, how=how, decoder=decoder)
-    written.read_everywhere(reader, OURS, THEIRS, least=250, kind=kind)
+    # The compiled decoder has fewer points, and an iteration reads only one record.
+    least = 250 if (decoder, how) == ("compiled", "iterate") else 300
+    written.read_everywhere(reader, OURS, THEIRS, least=least, kind=kind)
 
 
 @everywhere
@@ -183,11 +185,18 @@ def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_pa
         how = "iterate"
     written, reader = reading(lab, how=how, journal=str(tmp_path))
     written.read_everywhere(reader, *inside)
+    interrupts, points = interrupting(*inside), itertools.count()
+    while not _seeks(tmp_path):  # no point so far made a step deliver records again
+        written.write()
+        interrupts.at(next(points), lambda: reader.poll(1, limit=1))
+        written.is_read_by(reader, interrupts.place)
     reader.consumer.close()
     assert faults_in(tmp_path) == []
-    written_again = [one for one in entries_in(tmp_path, "call") if one["op"] == "seek"]
-    # Some seeds reach no point at which records must be delivered again.
-    assert written_again or lab.world.seed > 0
+    assert _seeks(tmp_path)
+
+
+def _seeks(folder):
+    return [one for one in entries_in(folder, "call") if one["op"] == "seek"]
 
 
 @pytest.mark.contract("P8")

@@ -384,12 +384,18 @@ def test_commit_of_the_offsets_of_old_records_is_refused(lab, make):
     assert lab.committed(tp) == 20
 
 
-def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
+def read_and_paused(lab):
+    """Return a reader that has read the topic without a commit, and its paused partition."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab)
     reader.take(OLD)
     reader.consumer.pause(tp)
     reader.is_silent()
+    return reader, tp
+
+
+def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
+    reader, tp = read_and_paused(lab)
     late = lab.cluster.fail("Metadata", is_held=True)
     begin = lab.now
     reader.consumer.commit()
@@ -399,11 +405,7 @@ def test_missing_metadata_response_delays_a_commit_by_half_a_second(lab):
 
 
 def test_failing_metadata_requests_delay_a_commit_by_half_a_second(lab):
-    (tp,) = lab.topic("t", records=OLD)
-    reader = subscribed(lab)
-    reader.take(OLD)
-    reader.consumer.pause(tp)
-    reader.is_silent()
+    reader, tp = read_and_paused(lab)
     lab.cluster.fail("Metadata", is_cut=True)
     begin = lab.now
     reader.consumer.commit()
@@ -415,11 +417,7 @@ def test_failing_metadata_requests_delay_a_commit_by_half_a_second(lab):
 @simulated(seeds=1, nightly=10)
 def test_commit_waits_until_a_failed_metadata_request_is_repeated(lab):
     """The connection breaks after the request, and the topic was recreated before."""
-    (tp,) = lab.topic("t", records=OLD)
-    reader = subscribed(lab)
-    reader.take(OLD)
-    reader.consumer.pause(tp)
-    reader.is_silent()
+    reader, tp = read_and_paused(lab)
     recreate(lab, 25)
     lab.cluster.fail("Metadata", is_cut=True, count=1)
     reader.consumer.commit()
